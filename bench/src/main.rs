@@ -1,5 +1,5 @@
-//! The experiments behind docs/benchmarks/: the paper's, ours, and others' programs beside them. They use the
-//! released binary by its command line and its HTTP interface only.
+//! The experiments behind docs/benchmarks/: the paper's, ours, and others' programs beside them.
+//! They use the released binary by its command line and its HTTP interface only.
 
 mod experiments;
 mod frame;
@@ -53,15 +53,23 @@ fn main() -> Result<()> {
         eprintln!("{}", experiment.name);
         let started = Instant::now();
         let watch = Watch::begin(if bench.quick { LOOK / 20 } else { LOOK })?;
-        let section = (experiment.run)(&bench).with_context(|| format!("experiment {}", experiment.name))?;
+        let section =
+            (experiment.run)(&bench).with_context(|| format!("experiment {}", experiment.name))?;
         let noise = watch.end()?;
-        let quick = if bench.quick { "**A quick run, whose figures mean little.** " } else { "" };
+        let quick = if bench.quick {
+            "**A quick run, whose figures mean little.** "
+        } else {
+            ""
+        };
         let part = if bench.part < 1.0 {
             format!("{:.0} % of the rounds. ", 100.0 * bench.part)
         } else {
             String::new()
         };
-        let conditions = format!("{quick}{part}Commit {commit}, {} {noise}", machine::describe_machine()?);
+        let conditions = format!(
+            "{quick}{part}Commit {commit}, {} {noise}",
+            machine::describe_machine()?
+        );
         match &output {
             Some(directory) => {
                 Document { directory }.write(experiment.name, &section, &conditions, &commit)?;
@@ -76,6 +84,10 @@ fn main() -> Result<()> {
     for (name, seconds) in &took {
         eprintln!("  {name:<12}{seconds:>7.0}");
     }
-    eprintln!("  {:<12}{:>7.0}", "all", took.iter().map(|(_, seconds)| seconds).sum::<f64>());
+    eprintln!(
+        "  {:<12}{:>7.0}",
+        "all",
+        took.iter().map(|(_, seconds)| seconds).sum::<f64>()
+    );
     Ok(())
 }

@@ -13,7 +13,11 @@ const HEADER: usize = 14;
 /// returned twice.
 pub fn capture(input: &[u8]) {
     let is_packed = input.starts_with(b"\x1f\x8b") || input.starts_with(b"\x28\xb5\x2f\xfd");
-    let most = if is_packed { LIMIT as usize } else { input.len() };
+    let most = if is_packed {
+        LIMIT as usize
+    } else {
+        input.len()
+    };
     let local = vec!["192.0.2.1".parse().expect("an address")];
     let opened = Capture::open(Cursor::new(input.to_vec()), LIMIT, local);
     let mut capture = match opened {

@@ -2,8 +2,8 @@
 
 use twinprobe_api::{ParseError, parse_document, parse_yaml};
 
-/// Parses a configuration as JSON and as YAML. A configuration that is read and written again can be read
-/// again.
+/// Parses a configuration as JSON and as YAML. A configuration that is read and written again can
+/// be read again.
 pub fn config(input: &[u8]) {
     for parsed in [parse_document(input), parse_yaml(input)] {
         match parsed {
@@ -12,8 +12,15 @@ pub fn config(input: &[u8]) {
                 assert_eq!(parse_document(&written), Ok(document.clone()));
                 assert_eq!(parse_yaml(&written), Ok(document));
             }
-            Err(ParseError::Malformed { message, line, column }) => {
-                assert!(!message.is_empty() && line > 0 && column > 0, "{message:?} {line}:{column}");
+            Err(ParseError::Malformed {
+                message,
+                line,
+                column,
+            }) => {
+                assert!(
+                    !message.is_empty() && line > 0 && column > 0,
+                    "{message:?} {line}:{column}"
+                );
             }
             Err(ParseError::Invalid(rejection)) => assert!(!rejection.findings.is_empty()),
         }

@@ -1,8 +1,8 @@
-//! Runs the body of a fuzz target on mutated seeds, for compilers without coverage instrumentation. `TWINPROBE_SCALE`
-//! says for how long: a second or few in `make test`, half an hour for each body in `make soak`.
-//! `TWINPROBE_FUZZ_SECONDS` sets the time by itself. Longer runs start elsewhere each time. The crate
-//! `bolero` is not used: under `cargo test` it makes bytes at random, and few of those are a capture, a
-//! layout or a configuration. Here seeds change instead.
+//! Runs the body of a fuzz target on mutated seeds, for compilers without coverage instrumentation.
+//! `TWINPROBE_SCALE` says for how long: a second or few in `make test`, half an hour for each body
+//! in `make soak`. `TWINPROBE_FUZZ_SECONDS` sets the time by itself. Longer runs start elsewhere
+//! each time. The crate `bolero` is not used: under `cargo test` it makes bytes at random, and few
+//! of those are a capture, a layout or a configuration. Here seeds change instead.
 
 use std::{
     env, fs,
@@ -14,17 +14,26 @@ use std::{
 const HANG: Duration = Duration::from_secs(20);
 const SOAK: Duration = Duration::from_secs(1800);
 
-/// Calls `body` with each seed and then with damaged ones, usually for `usual`. An input on which it panics or hangs is
-/// kept in the directory for temporary files.
+/// Calls `body` with each seed and then with damaged ones, usually for `usual`. An input on which
+/// it panics or hangs is kept in the directory for temporary files.
 pub fn run(name: &str, usual: Duration, seeds: &[Vec<u8>], body: impl Fn(&[u8])) {
-    let number = |variable: &str| env::var(variable).ok().and_then(|text| text.parse::<f64>().ok());
-    let time = match (number("TWINPROBE_FUZZ_SECONDS"), env::var("TWINPROBE_SCALE").as_deref()) {
+    let number = |variable: &str| {
+        env::var(variable)
+            .ok()
+            .and_then(|text| text.parse::<f64>().ok())
+    };
+    let time = match (
+        number("TWINPROBE_FUZZ_SECONDS"),
+        env::var("TWINPROBE_SCALE").as_deref(),
+    ) {
         (Some(seconds), _) => Duration::from_secs_f64(seconds),
         (None, Ok("full")) => SOAK,
         (None, _) => usual.mul_f64(number("TWINPROBE_SCALE").unwrap_or(1.0)),
     };
     let start = match time > usual {
-        true => SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64),
+        true => SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(1, |time| time.as_nanos() as u64),
         false => 1,
     };
     assert!(!seeds.is_empty(), "no seeds");
@@ -45,9 +54,14 @@ pub fn run(name: &str, usual: Duration, seeds: &[Vec<u8>], body: impl Fn(&[u8]))
 /// Returns the files of a directory, by name.
 pub fn files(directory: &str) -> Vec<Vec<u8>> {
     let entries = fs::read_dir(directory).expect("there are seeds");
-    let mut paths: Vec<_> = entries.map(|entry| entry.expect("readable").path()).collect();
+    let mut paths: Vec<_> = entries
+        .map(|entry| entry.expect("readable").path())
+        .collect();
     paths.sort();
-    paths.iter().map(|path| fs::read(path).expect("readable")).collect()
+    paths
+        .iter()
+        .map(|path| fs::read(path).expect("readable"))
+        .collect()
 }
 
 fn guarded(name: &str, body: &impl Fn(&[u8]), input: &[u8]) {
@@ -57,7 +71,10 @@ fn guarded(name: &str, body: &impl Fn(&[u8]), input: &[u8]) {
     if outcome.is_err() || took > HANG {
         let path = env::temp_dir().join(format!("twinprobe-fuzz-{name}.input"));
         fs::write(&path, input).expect("the input can be kept");
-        panic!("{name} failed or took long ({took:?}) on {}", path.display());
+        panic!(
+            "{name} failed or took long ({took:?}) on {}",
+            path.display()
+        );
     }
 }
 
@@ -70,8 +87,14 @@ pub fn assert_little_memory() {
 /// The most memory that this process has had.
 fn peak_kib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("this is Linux");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
-    line.trim().trim_end_matches(" kB").parse().expect("a number")
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .expect("a peak");
+    line.trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .expect("a number")
 }
 
 /// xorshift64: random enough to damage data.
@@ -102,8 +125,12 @@ impl Random {
             // Most of BTF is words: small ones, which name types, and extreme ones.
             2 | 3 => {
                 let small = self.below(64) as u32;
-                let number = *self.choose(&[0, 1, small, small, 0xff, 0xffff, i32::MAX as u32, u32::MAX]);
-                if let Some(word) = input.get_mut(at / 4 * 4..).and_then(<[u8]>::first_chunk_mut) {
+                let number =
+                    *self.choose(&[0, 1, small, small, 0xff, 0xffff, i32::MAX as u32, u32::MAX]);
+                if let Some(word) = input
+                    .get_mut(at / 4 * 4..)
+                    .and_then(<[u8]>::first_chunk_mut)
+                {
                     *word = number.to_le_bytes();
                 }
             }
@@ -116,8 +143,14 @@ impl Random {
             6 => input.truncate(at),
             // The text has a number with the most digits that are possible, or with more.
             7 => {
-                let number: &&[u8] =
-                    self.choose(&[b"18446744073709551616", b"-1", b"1e400", b"0.0", b"\xff", b"\0"]);
+                let number: &&[u8] = self.choose(&[
+                    b"18446744073709551616",
+                    b"-1",
+                    b"1e400",
+                    b"0.0",
+                    b"\xff",
+                    b"\0",
+                ]);
                 input.splice(at..at, number.iter().copied());
             }
             _ => {

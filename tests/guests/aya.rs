@@ -1,5 +1,6 @@
-//! A program for aya, in Rust. `aya.o` is its object, made by aya-ebpf 0.1.1 and bpf-linker 0.13.0 (LLVM 22) of a nightly Rust,
-//! with `-Z build-std=core --target bpfel-unknown-none`, `-C debuginfo=2 -C link-arg=--btf` and `llvm-strip -g`.
+//! A program for aya, in Rust. `aya.o` is its object, made by aya-ebpf 0.1.1 and bpf-linker 0.13.0
+//! (LLVM 22) of a nightly Rust, with `-Z build-std=core --target bpfel-unknown-none`, `-C
+//! debuginfo=2 -C link-arg=--btf` and `llvm-strip -g`.
 #![no_std]
 #![no_main]
 

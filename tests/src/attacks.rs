@@ -1,5 +1,5 @@
-//! Captures for the rules of the library: for each rule one capture at which it fires, and one of similar but harmless
-//! traffic.
+//! Captures for the rules of the library: for each rule one capture at which it fires, and one of
+//! similar but harmless traffic.
 
 use std::net::Ipv4Addr;
 
@@ -43,8 +43,8 @@ pub struct ScenePackets {
 struct Timeline(Vec<(u64, usize, Vec<u8>)>);
 
 impl Timeline {
-    /// Adds `count` packets of each of these seconds. `packet` makes a packet from the number of its second
-    /// and its own number within this second.
+    /// Adds `count` packets of each of these seconds. `packet` makes a packet from the number of
+    /// its second and its own number within this second.
     fn each_second(
         &mut self,
         seconds: std::ops::Range<u64>,
@@ -54,7 +54,11 @@ impl Timeline {
         for second in seconds {
             for number in 0..count {
                 let bytes = packet(second, number);
-                self.0.push((START + second * SECOND + number * SECOND / count, bytes.len(), bytes));
+                self.0.push((
+                    START + second * SECOND + number * SECOND / count,
+                    bytes.len(),
+                    bytes,
+                ));
             }
         }
         self
@@ -94,14 +98,26 @@ impl Timeline {
     /// Captures with these packets, and the packets that were sent.
     fn with(&mut self, sent: &mut Self) -> ScenePackets {
         let (ingress, egress) = (self.pcap(), sent.pcap());
-        let second = |(time, _, bytes): &(u64, usize, Vec<u8>)| ((time - START) / SECOND, bytes.clone());
-        ScenePackets { ingress, egress, received: self.0.iter().map(second).collect() }
+        let second =
+            |(time, _, bytes): &(u64, usize, Vec<u8>)| ((time - START) / SECOND, bytes.clone());
+        ScenePackets {
+            ingress,
+            egress,
+            received: self.0.iter().map(second).collect(),
+        }
     }
 }
 
 /// Returns the captures for each rule of the library.
 pub fn scenes() -> Vec<RuleScene> {
-    vec![dns_amplification(), elephant_flows(), new_talkers(), port_scan(), retransmissions(), syn_flood()]
+    vec![
+        dns_amplification(),
+        elephant_flows(),
+        new_talkers(),
+        port_scan(),
+        retransmissions(),
+        syn_flood(),
+    ]
 }
 
 fn address(number: u64) -> Ipv4Addr {
@@ -109,41 +125,64 @@ fn address(number: u64) -> Ipv4Addr {
 }
 
 fn frame(options: &FrameOptions, source: u64, port: u64) -> Vec<u8> {
-    Frame::build(options).expect("a frame of this length").from_source(address(source), port as u16)
+    Frame::build(options)
+        .expect("a frame of this length")
+        .from_source(address(source), port as u16)
 }
 
 /// Returns a TCP packet to this port.
 fn tcp(source: u64, port: u64, destination_port: u16, tcp_flags: u8) -> Vec<u8> {
-    frame(&FrameOptions { destination_port, tcp_flags, ..FrameOptions::default() }, source, port)
+    frame(
+        &FrameOptions {
+            destination_port,
+            tcp_flags,
+            ..FrameOptions::default()
+        },
+        source,
+        port,
+    )
 }
 
-/// The attack: SYNs that no client completes. Harmless: many clients that complete their handshakes.
+/// The attack: SYNs that no client completes. Harmless: many clients that complete their
+/// handshakes.
 fn syn_flood() -> RuleScene {
     let clients = |count| {
         let mut all = Timeline::default();
         let client = |flags| move |second, number| tcp(1 + number, 10_000 + second, 443, flags);
         let mut completed = Timeline::default();
-        completed.each_second(0..SECONDS, count, client(ACK)).later(SECOND / 5000);
-        all.each_second(0..SECONDS, count, client(SYN)).and(&mut completed);
+        completed
+            .each_second(0..SECONDS, count, client(ACK))
+            .later(SECOND / 5000);
+        all.each_second(0..SECONDS, count, client(SYN))
+            .and(&mut completed);
         all
     };
     let flood = |second, number| tcp(1000 + 1000 * second + number, 1024 + number, 443, SYN);
     let attack = clients(20).each_second(ATTACK, 300, flood).received();
-    RuleScene { rule: "syn-flood", fires: [5, 7], attack, harmless: clients(400).received() }
+    RuleScene {
+        rule: "syn-flood",
+        fires: [5, 7],
+        attack,
+        harmless: clients(400).received(),
+    }
 }
 
 /// Returns a message of the DNS between two ports.
 fn dns(source: u64, port: u64, destination_port: u16, id: u16, message: &[u8]) -> Vec<u8> {
-    let options =
-        FrameOptions { protocol: Protocol::Udp, length: 80, destination_port, ..FrameOptions::default() };
+    let options = FrameOptions {
+        protocol: Protocol::Udp,
+        length: 80,
+        destination_port,
+        ..FrameOptions::default()
+    };
     let mut bytes = frame(&options, source, port);
     bytes[MESSAGE..MESSAGE + 2].copy_from_slice(&id.to_be_bytes());
     bytes[MESSAGE + 2..MESSAGE + 2 + message.len()].copy_from_slice(message);
     bytes
 }
 
-/// The attack: answers to questions that no client has asked. Harmless: many answers to questions that a client has
-/// asked.
+/// The attack: answers to questions that no client has asked. Harmless: many answers to questions
+/// that a client has asked.
 fn dns_amplification() -> RuleScene {
     const ANSWER: [u8; 10] = [0x81, 0x80, 0, 0, 0, 0, 0, 0, 0, 0];
     // One question, for the address of `a`.
@@ -162,7 +201,9 @@ fn dns_amplification() -> RuleScene {
         let answer = |second, number| dns(1 + number % 4, 53, 40_000, id(second, number), &ANSWER);
         let (mut questions, mut answers) = (Timeline::default(), Timeline::default());
         questions.each_second(0..SECONDS, count, ask);
-        answers.each_second(0..SECONDS, count, answer).later(SECOND / 1000);
+        answers
+            .each_second(0..SECONDS, count, answer)
+            .later(SECOND / 1000);
         (questions, answers)
     };
     let (mut questions, mut answers) = asked(20);
@@ -171,7 +212,12 @@ fn dns_amplification() -> RuleScene {
     let attack = answers.with(&mut questions);
     let (mut questions, mut answers) = asked(400);
     let harmless = answers.with(&mut questions);
-    RuleScene { rule: "dns-amplification", fires: [4, 7], attack, harmless }
+    RuleScene {
+        rule: "dns-amplification",
+        fires: [4, 7],
+        attack,
+        harmless,
+    }
 }
 
 /// The attack: a source that tries many ports. Harmless: many clients of a few ports.
@@ -179,13 +225,23 @@ fn port_scan() -> RuleScene {
     let clients = |count| {
         let mut all = Timeline::default();
         all.each_second(0..SECONDS, count, |second, number| {
-            tcp(1 + number, 10_000 + second, if number % 2 == 0 { 80 } else { 443 }, SYN)
+            tcp(
+                1 + number,
+                10_000 + second,
+                if number % 2 == 0 { 80 } else { 443 },
+                SYN,
+            )
         });
         all
     };
     let scan = |second, number: u64| tcp(5000, 40_000, (1000 * second + number) as u16, SYN);
     let attack = clients(50).each_second(ATTACK, 200, scan).received();
-    RuleScene { rule: "port-scan", fires: [4, 7], attack, harmless: clients(500).received() }
+    RuleScene {
+        rule: "port-scan",
+        fires: [4, 7],
+        attack,
+        harmless: clients(500).received(),
+    }
 }
 
 /// The attack: one flow that has most of the bytes. Harmless: as many bytes of many flows.
@@ -193,13 +249,19 @@ fn elephant_flows() -> RuleScene {
     let data = |source, port| tcp(source, port, 443, ACK);
     let mice = |seconds, count, flows: u64| {
         let mut all = Timeline::default();
-        all.each_second(seconds, count, |_, number| data(1 + number % flows, 5000)).long(1514);
+        all.each_second(seconds, count, |_, number| data(1 + number % flows, 5000))
+            .long(1514);
         all
     };
     let mut elephant = mice(ATTACK, 1500, 1);
     let attack = mice(0..SECONDS, 200, 50).and(&mut elephant).received();
     let harmless = mice(0..SECONDS, 1700, 50).received();
-    RuleScene { rule: "elephant-flows", fires: [5, 7], attack, harmless }
+    RuleScene {
+        rule: "elephant-flows",
+        fires: [5, 7],
+        attack,
+        harmless,
+    }
 }
 
 /// The fault: half of the segments come twice. Harmless: the usual few segments come twice.
@@ -215,7 +277,8 @@ fn retransmissions() -> RuleScene {
         bytes[SEQUENCE..SEQUENCE + 4].copy_from_slice(&(1 + 100 * index as u32).to_be_bytes());
         bytes
     };
-    // `repeated` tells for a second how often segments are sent twice: if it returns 8, every eighth segment.
+    // `repeated` tells for a second how often segments are sent twice: if it returns 8, every
+    // eighth segment.
     let transfer = |repeated: &dyn Fn(u64) -> u64| {
         let mut all = Timeline::default();
         for second in 0..SECONDS {
@@ -225,7 +288,8 @@ fn retransmissions() -> RuleScene {
                 let times = if index % repeated(second) == 0 { 2 } else { 1 };
                 (0..times).for_each(|again| {
                     let bytes = segment(index);
-                    all.0.push((time + again * SECOND / 1000, bytes.len(), bytes));
+                    all.0
+                        .push((time + again * SECOND / 1000, bytes.len(), bytes));
                 });
             }
         }
@@ -233,17 +297,29 @@ fn retransmissions() -> RuleScene {
     };
     let attack = transfer(&|second| if ATTACK.contains(&second) { 2 } else { 100 }).received();
     let harmless = transfer(&|_| 8).received();
-    RuleScene { rule: "retransmissions", fires: [4, 7], attack, harmless }
+    RuleScene {
+        rule: "retransmissions",
+        fires: [4, 7],
+        attack,
+        harmless,
+    }
 }
 
 /// The attack comes from new addresses; the harmless traffic from known ones, which send much.
 fn new_talkers() -> RuleScene {
     let same = |count| {
         let mut all = Timeline::default();
-        all.each_second(0..SECONDS, count, |_, number| tcp(1 + number % 20, 5000, 443, ACK));
+        all.each_second(0..SECONDS, count, |_, number| {
+            tcp(1 + number % 20, 5000, 443, ACK)
+        });
         all
     };
     let new = |second, number| tcp(1000 + 1000 * second + number, 5000, 443, ACK);
     let attack = same(40).each_second(ATTACK, 200, new).received();
-    RuleScene { rule: "new-talkers", fires: [4, 7], attack, harmless: same(2000).received() }
+    RuleScene {
+        rule: "new-talkers",
+        fires: [4, 7],
+        attack,
+        harmless: same(2000).received(),
+    }
 }

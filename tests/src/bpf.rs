@@ -15,7 +15,15 @@ pub fn compile(source: &str, defines: &[String]) -> Result<Vec<u8>> {
     let multiarch = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
     let headers = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/compiler/headers");
     let mut clang = Command::new("clang")
-        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-fno-addrsig"])
+        .args([
+            "-target",
+            "bpf",
+            "-mcpu=v3",
+            "-O2",
+            "-g",
+            "-Wall",
+            "-fno-addrsig",
+        ])
         .args(["-I", headers, "-idirafter", &multiarch])
         .args(defines.iter().map(|define| format!("-D{define}")))
         .args(["-x", "c", "-c", "-", "-o", "-"])
@@ -24,15 +32,27 @@ pub fn compile(source: &str, defines: &[String]) -> Result<Vec<u8>> {
         .stderr(Stdio::piped())
         .spawn()
         .context("start clang")?;
-    // clang reads all of its input before it writes, so this can't deadlock. The exit status shows a refusal.
-    let _ = clang.stdin.take().context("clang has a standard input")?.write_all(source.as_bytes());
+    // clang reads all of its input before it writes, so this can't deadlock. The exit status shows
+    // a refusal.
+    let _ = clang
+        .stdin
+        .take()
+        .context("clang has a standard input")?
+        .write_all(source.as_bytes());
     let output = clang.wait_with_output().context("wait for clang")?;
-    ensure!(output.status.success(), "clang: {}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "clang: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(output.stdout)
 }
 
 /// Compiles and loads a source that needs no kernel BTF.
 pub fn load(source: &str, defines: &[String]) -> Result<Ebpf> {
     let object = compile(source, defines)?;
-    EbpfLoader::new().btf(None).load(&object).context("load eBPF object")
+    EbpfLoader::new()
+        .btf(None)
+        .load(&object)
+        .context("load eBPF object")
 }

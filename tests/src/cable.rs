@@ -22,11 +22,29 @@ pub struct Cable {
 impl Cable {
     /// Lays a cable. The number distinguishes it from the others of the same namespaces.
     pub fn lay(near: &Namespace, far: &Namespace, number: u8) -> Result<Self> {
-        let cable = Self { near: near.clone(), far: far.clone(), number };
+        let cable = Self {
+            near: near.clone(),
+            far: far.clone(),
+            number,
+        };
         let (name, peer) = (cable.name(), far.path().to_string_lossy().into_owned());
-        near.run("ip", &["link", "add", &name, "type", "veth", "peer", "name", &name, "netns", &peer])?;
+        near.run(
+            "ip",
+            &[
+                "link", "add", &name, "type", "veth", "peer", "name", &name, "netns", &peer,
+            ],
+        )?;
         for (host, end) in [(1, near), (2, far)] {
-            end.run("ip", &["address", "add", &format!("10.99.{number}.{host}/24"), "dev", &name])?;
+            end.run(
+                "ip",
+                &[
+                    "address",
+                    "add",
+                    &format!("10.99.{number}.{host}/24"),
+                    "dev",
+                    &name,
+                ],
+            )?;
             end.run("ip", &["link", "set", &name, "up"])?;
         }
         Ok(cable)
@@ -52,8 +70,8 @@ impl Cable {
         format!("10.99.{}.2", self.number)
     }
 
-    /// Takes one end down, until [`Cable::mend`]. The end loses all packets in both directions, without an
-    /// error. Connections stay open.
+    /// Takes one end down, until [`Cable::mend`]. The end loses all packets in both directions,
+    /// without an error. Connections stay open.
     pub fn cut(&self, end: CableEnd) -> Result<()> {
         self.set(end, "down")
     }
@@ -64,7 +82,11 @@ impl Cable {
     }
 
     fn set(&self, end: CableEnd, state: &str) -> Result<()> {
-        let namespace = if end == CableEnd::Near { &self.near } else { &self.far };
+        let namespace = if end == CableEnd::Near {
+            &self.near
+        } else {
+            &self.far
+        };
         namespace.run("ip", &["link", "set", &self.name(), state])
     }
 

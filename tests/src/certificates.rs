@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair,
 };
 
-/// Files in PEM: `authority`, `other` (another authority), `server`, `server-key`, `client`, `client-key`.
+/// Files in PEM: `authority`, `other` (another authority), `server`, `server-key`, `client`,
+/// `client-key`.
 pub struct Certificates {
     directory: PathBuf,
     /// The names of the server.
@@ -21,7 +23,8 @@ impl Certificates {
         Self::of(directory.join("certificates"), vec!["127.0.0.1".to_owned()])
     }
 
-    /// Writes those of a server with these names into a new directory. The name of the client is 127.0.0.1.
+    /// Writes those of a server with these names into a new directory. The name of the client is
+    /// 127.0.0.1.
     pub fn of(directory: PathBuf, names: Vec<String>) -> Result<Self> {
         fs::create_dir(&directory)?;
         let files = Self { directory, names };
@@ -41,8 +44,16 @@ impl Certificates {
         fs::write(self.path("authority"), own.pem())?;
         fs::write(self.path("other"), other.pem())?;
         for (name, names, usage) in [
-            ("server", self.names.clone(), ExtendedKeyUsagePurpose::ServerAuth),
-            ("client", vec!["127.0.0.1".to_owned()], ExtendedKeyUsagePurpose::ClientAuth),
+            (
+                "server",
+                self.names.clone(),
+                ExtendedKeyUsagePurpose::ServerAuth,
+            ),
+            (
+                "client",
+                vec!["127.0.0.1".to_owned()],
+                ExtendedKeyUsagePurpose::ClientAuth,
+            ),
         ] {
             let mut params = CertificateParams::new(names)?;
             params.distinguished_name.push(DnType::CommonName, name);

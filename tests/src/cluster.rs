@@ -1,4 +1,5 @@
-//! A real kube-apiserver on a real etcd, without other parts of Kubernetes. kubectl sends the requests.
+//! A real kube-apiserver on a real etcd, without other parts of Kubernetes. kubectl sends the
+//! requests.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -41,18 +42,33 @@ impl Drop for Ended {
 }
 
 impl Cluster {
-    /// Starts the server and etcd, whose programs are in `bin`, and waits until the server is ready.
+    /// Starts the server and etcd, whose programs are in `bin`, and waits until the server is
+    /// ready.
     pub fn start(bin: &Path) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let at = |name: &str| directory.path().join(name);
         rsa_key(&at("sa.key"))?;
-        fs::write(at("tokens.csv"), format!("{TOKEN},admin,1,system:masters\n"))?;
+        fs::write(
+            at("tokens.csv"),
+            format!("{TOKEN},admin,1,system:masters\n"),
+        )?;
         let [clients, peers, port] = ports()?;
-        let (clients, peers) = (format!("http://127.0.0.1:{clients}"), format!("http://127.0.0.1:{peers}"));
+        let (clients, peers) = (
+            format!("http://127.0.0.1:{clients}"),
+            format!("http://127.0.0.1:{peers}"),
+        );
         let at = directory.path();
         let etcd = store(bin, at, &clients, &peers)?;
         let server = serve(bin, at, &clients, port)?;
-        let cluster = Self { server, etcd, port, clients, peers, bin: bin.to_owned(), directory };
+        let cluster = Self {
+            server,
+            etcd,
+            port,
+            clients,
+            peers,
+            bin: bin.to_owned(),
+            directory,
+        };
         cluster.wait()?;
         Ok(cluster)
     }
@@ -90,8 +106,10 @@ impl Cluster {
     }
 
     fn wait(&self) -> Result<()> {
-        wait_for("the API server is ready", PATIENCE, || self.kubectl(&["get", "--raw", "/readyz"], ""))
-            .with_context(|| self.log())?;
+        wait_for("the API server is ready", PATIENCE, || {
+            self.kubectl(&["get", "--raw", "/readyz"], "")
+        })
+        .with_context(|| self.log())?;
         Ok(())
     }
 
@@ -114,8 +132,7 @@ impl Cluster {
     /// Fails if the file can't be written.
     pub fn kubeconfig(&self, name: &str, token: &str) -> Result<PathBuf> {
         let path = self.directory.path().join(name);
-        let cluster =
-            serde_json::json!({ "server": self.url(), "certificate-authority": self.authorities() });
+        let cluster = serde_json::json!({ "server": self.url(), "certificate-authority": self.authorities() });
         let text = serde_json::json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "it",
             "clusters": [{ "name": "it", "cluster": cluster }],
@@ -150,17 +167,31 @@ impl Cluster {
     fn ask(&self, token: &str, arguments: &[&str], input: &str) -> Result<Output> {
         let mut command = Command::new("kubectl");
         command.args(["--server", &self.url(), "--token", token]);
-        command.args(["--insecure-skip-tls-verify", "--kubeconfig", "/dev/null"]).args(arguments);
+        command
+            .args(["--insecure-skip-tls-verify", "--kubeconfig", "/dev/null"])
+            .args(arguments);
         // kubectl caches the server's list of kinds.
-        command.arg("--cache-dir").arg(self.directory.path().join("cache"));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().context("kubectl runs; Debian has it in kubernetes-client")?;
-        child.stdin.take().context("kubectl reads")?.write_all(input.as_bytes())?;
+        command
+            .arg("--cache-dir")
+            .arg(self.directory.path().join("cache"));
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .context("kubectl runs; Debian has it in kubernetes-client")?;
+        child
+            .stdin
+            .take()
+            .context("kubectl reads")?
+            .write_all(input.as_bytes())?;
         Ok(child.wait_with_output()?)
     }
 
     fn log(&self) -> String {
-        let read = |name: &str| fs::read_to_string(self.directory.path().join(name)).unwrap_or_default();
+        let read =
+            |name: &str| fs::read_to_string(self.directory.path().join(name)).unwrap_or_default();
         format!(
             "process {}:\n{}\netcd {}:\n{}",
             self.server.0.id(),
@@ -174,8 +205,19 @@ impl Cluster {
 /// Starts etcd. Without flushes of its disk a kill loses nothing; only a loss of power would.
 fn store(bin: &Path, directory: &Path, clients: &str, peers: &str) -> Result<Ended> {
     let mut etcd = Command::new(bin.join("etcd"));
-    etcd.args(["--unsafe-no-fsync", "--listen-client-urls", clients, "--advertise-client-urls", clients]);
-    etcd.args(["--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers]);
+    etcd.args([
+        "--unsafe-no-fsync",
+        "--listen-client-urls",
+        clients,
+        "--advertise-client-urls",
+        clients,
+    ]);
+    etcd.args([
+        "--listen-peer-urls",
+        peers,
+        "--initial-advertise-peer-urls",
+        peers,
+    ]);
     etcd.args(["--initial-cluster", &format!("default={peers}")]);
     etcd.arg("--data-dir").arg(directory.join("etcd"));
     started(&mut etcd, &directory.join("etcd.log"))
@@ -187,8 +229,18 @@ fn store(bin: &Path, directory: &Path, clients: &str, peers: &str) -> Result<End
 ///
 /// Fails if the process does not exist.
 pub fn pause(process: u32, is_paused: bool) -> Result<()> {
-    let process = i32::try_from(process).ok().and_then(Pid::from_raw).context("a process")?;
-    Ok(kill_process(process, if is_paused { Signal::STOP } else { Signal::CONT })?)
+    let process = i32::try_from(process)
+        .ok()
+        .and_then(Pid::from_raw)
+        .context("a process")?;
+    Ok(kill_process(
+        process,
+        if is_paused {
+            Signal::STOP
+        } else {
+            Signal::CONT
+        },
+    )?)
 }
 
 /// Starts the API server.
@@ -203,7 +255,12 @@ fn serve(bin: &Path, directory: &Path, clients: &str, port: u16) -> Result<Ended
         "--secure-port",
         &port.to_string(),
     ]);
-    server.args(["--authorization-mode", "RBAC", "--service-cluster-ip-range", "10.0.0.0/24"]);
+    server.args([
+        "--authorization-mode",
+        "RBAC",
+        "--service-cluster-ip-range",
+        "10.0.0.0/24",
+    ]);
     server.args(["--service-account-issuer", "https://kubernetes.default.svc"]);
     for (flag, path) in [
         ("--cert-dir", at("certificates")),
@@ -223,14 +280,26 @@ fn serve(bin: &Path, directory: &Path, clients: &str, port: u16) -> Result<Ended
 /// Fails if the file can't be made, or the program does not start.
 pub fn started(command: &mut Command, log: &Path) -> Result<Ended> {
     let log = File::options().create(true).append(true).open(log)?;
-    let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn();
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn();
     Ok(Ended(child.with_context(|| format!("{command:?}"))?))
 }
 
 /// Makes the key of the tokens of service accounts.
 fn rsa_key(path: &Path) -> Result<()> {
-    let output = Command::new("openssl").args(["genrsa", "-out"]).arg(path).arg("2048").output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new("openssl")
+        .args(["genrsa", "-out"])
+        .arg(path)
+        .arg("2048")
+        .output()?;
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(())
 }
 
@@ -240,7 +309,12 @@ fn rsa_key(path: &Path) -> Result<()> {
 ///
 /// Fails if no ports are free.
 pub fn ports<const N: usize>() -> Result<[u16; N]> {
-    let listeners = (0..N).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<Vec<_>>>()?;
-    let ports = listeners.iter().map(|it| Ok(it.local_addr()?.port())).collect::<Result<Vec<u16>>>()?;
+    let listeners = (0..N)
+        .map(|_| TcpListener::bind("127.0.0.1:0"))
+        .collect::<std::io::Result<Vec<_>>>()?;
+    let ports = listeners
+        .iter()
+        .map(|it| Ok(it.local_addr()?.port()))
+        .collect::<Result<Vec<u16>>>()?;
     ports.try_into().ok().context("as many ports")
 }

@@ -38,7 +38,8 @@ pub enum Place {
     TcEgress,
 }
 
-/// A counter of packets, bytes and, if asked, packets per flow on one interface. Dropping the value detaches it.
+/// A counter of packets, bytes and, if asked, packets per flow on one interface. Dropping the value
+/// detaches it.
 #[derive(Debug)]
 pub struct Counter {
     namespace: Namespace,
@@ -52,7 +53,8 @@ impl Counter {
         Self::attach_with_flows(namespace, interface, place, 0)
     }
 
-    /// Attaches a counter that also counts the packets of up to `flows` pairs of source address and port.
+    /// Attaches a counter that also counts the packets of up to `flows` pairs of source address and
+    /// port.
     pub fn attach_with_flows(
         namespace: &Namespace,
         interface: &str,
@@ -64,17 +66,31 @@ impl Counter {
             if place != Place::XdpDrop {
                 defines.push("PASS".to_owned());
             }
-            let xdp_name = if place == Place::LibxdpDispatcher { "xdp_dispatcher" } else { "count_xdp" };
+            let xdp_name = if place == Place::LibxdpDispatcher {
+                "xdp_dispatcher"
+            } else {
+                "count_xdp"
+            };
             defines.push(format!("count_xdp={xdp_name}"));
             let mut ebpf = bpf::load(include_str!("../bpf/counter.bpf.c"), &defines)?;
             match place {
                 Place::XdpDrop | Place::XdpPass | Place::LibxdpDispatcher => {
-                    let xdp: &mut Xdp = ebpf.program_mut(xdp_name).context("no program")?.try_into()?;
+                    let xdp: &mut Xdp = ebpf
+                        .program_mut(xdp_name)
+                        .context("no program")?
+                        .try_into()?;
                     xdp.load().context("load counter")?;
-                    xdp.attach(interface, XdpMode::Driver).context("attach counter")?;
+                    xdp.attach(interface, XdpMode::Driver)
+                        .context("attach counter")?;
                 }
                 Place::TcIngress => {
-                    attach_clsact(&mut ebpf, "count_tc", interface, TcAttachType::Ingress, 1000)?;
+                    attach_clsact(
+                        &mut ebpf,
+                        "count_tc",
+                        interface,
+                        TcAttachType::Ingress,
+                        1000,
+                    )?;
                 }
                 Place::TcxFirst => attach_tcx(&mut ebpf, interface, LinkOrder::first())?,
                 Place::TcxLast => attach_tcx(&mut ebpf, interface, LinkOrder::last())?,
@@ -84,42 +100,73 @@ impl Counter {
             }
             anyhow::Ok(ebpf)
         })??;
-        Ok(Self { namespace: namespace.clone(), ebpf: Some(ebpf), pin: None })
+        Ok(Self {
+            namespace: namespace.clone(),
+            ebpf: Some(ebpf),
+            pin: None,
+        })
     }
 
-    /// Loads a counter that lets packets pass and pins it, for `ip link set dev NAME xdpdrv pinned PIN`
-    /// (`XdpPass`) or `tc filter add dev NAME ingress bpf da pinned PIN` (any other place).
+    /// Loads a counter that lets packets pass and pins it, for `ip link set dev NAME xdpdrv pinned
+    /// PIN` (`XdpPass`) or `tc filter add dev NAME ingress bpf da pinned PIN` (any other place).
     pub fn pinned(namespace: &Namespace, place: Place, pin: &Path) -> Result<Self> {
-        let mut ebpf = bpf::load(include_str!("../bpf/counter.bpf.c"), &["FLOWS=0".into(), "PASS".into()])?;
+        let mut ebpf = bpf::load(
+            include_str!("../bpf/counter.bpf.c"),
+            &["FLOWS=0".into(), "PASS".into()],
+        )?;
         if place == Place::XdpPass {
-            let xdp: &mut Xdp = ebpf.program_mut("count_xdp").context("no program")?.try_into()?;
+            let xdp: &mut Xdp = ebpf
+                .program_mut("count_xdp")
+                .context("no program")?
+                .try_into()?;
             xdp.load().context("load counter")?;
             xdp.pin(pin)?;
         } else {
-            let tc: &mut SchedClassifier = ebpf.program_mut("count_tc").context("no program")?.try_into()?;
+            let tc: &mut SchedClassifier = ebpf
+                .program_mut("count_tc")
+                .context("no program")?
+                .try_into()?;
             tc.load().context("load counter")?;
             tc.pin(pin)?;
         }
-        Ok(Self { namespace: namespace.clone(), ebpf: Some(ebpf), pin: Some(pin.to_owned()) })
+        Ok(Self {
+            namespace: namespace.clone(),
+            ebpf: Some(ebpf),
+            pin: Some(pin.to_owned()),
+        })
     }
 
     /// Attaches a counter that lets packets pass at native XDP, by a link with this pin.
     pub fn attach_pinned(namespace: &Namespace, interface: &str, pin: &Path) -> Result<Self> {
         let ebpf = namespace.enter(|| {
-            let mut ebpf =
-                bpf::load(include_str!("../bpf/counter.bpf.c"), &["FLOWS=0".into(), "PASS".into()])?;
-            let xdp: &mut Xdp = ebpf.program_mut("count_xdp").context("no program")?.try_into()?;
+            let mut ebpf = bpf::load(
+                include_str!("../bpf/counter.bpf.c"),
+                &["FLOWS=0".into(), "PASS".into()],
+            )?;
+            let xdp: &mut Xdp = ebpf
+                .program_mut("count_xdp")
+                .context("no program")?
+                .try_into()?;
             xdp.load().context("load counter")?;
-            let link = xdp.attach(interface, XdpMode::Driver).context("attach counter")?;
+            let link = xdp
+                .attach(interface, XdpMode::Driver)
+                .context("attach counter")?;
             FdLink::try_from(xdp.take_link(link)?)?.pin(pin)?;
             anyhow::Ok(ebpf)
         })??;
-        Ok(Self { namespace: namespace.clone(), ebpf: Some(ebpf), pin: Some(pin.to_owned()) })
+        Ok(Self {
+            namespace: namespace.clone(),
+            ebpf: Some(ebpf),
+            pin: Some(pin.to_owned()),
+        })
     }
 
     /// Returns the id of the program.
     pub fn program_id(&self) -> Result<u32> {
-        let loaded = self.ebpf().programs().find_map(|(_, program)| program.info().ok());
+        let loaded = self
+            .ebpf()
+            .programs()
+            .find_map(|(_, program)| program.info().ok());
         Ok(loaded.context("a program is loaded")?.id())
     }
 
@@ -128,7 +175,8 @@ impl Counter {
     }
 
     fn total(&self, index: u32) -> Result<u64> {
-        let totals: PerCpuArray<_, u64> = self.ebpf().map("totals").context("no totals")?.try_into()?;
+        let totals: PerCpuArray<_, u64> =
+            self.ebpf().map("totals").context("no totals")?.try_into()?;
         Ok(totals.get(&index, 0)?.iter().sum())
     }
 
@@ -142,9 +190,12 @@ impl Counter {
         self.total(1)
     }
 
-    /// Returns the packets per source address and port. Empty unless asked for in [`Counter::attach_with_flows`].
+    /// Returns the packets per source address and port. Empty unless asked for in
+    /// [`Counter::attach_with_flows`].
     pub fn flows(&self) -> Result<BTreeMap<(Ipv4Addr, u16), u64>> {
-        let Some(map) = self.ebpf().map("flows") else { return Ok(BTreeMap::new()) };
+        let Some(map) = self.ebpf().map("flows") else {
+            return Ok(BTreeMap::new());
+        };
         let flows: HashMap<_, [u8; 8], u64> = map.try_into()?;
         flows
             .iter()
@@ -171,16 +222,27 @@ impl Drop for Counter {
 }
 
 fn attach_tcx(ebpf: &mut Ebpf, interface: &str, order: LinkOrder) -> Result<()> {
-    let tc: &mut SchedClassifier = ebpf.program_mut("count_tc").context("no program")?.try_into()?;
+    let tc: &mut SchedClassifier = ebpf
+        .program_mut("count_tc")
+        .context("no program")?
+        .try_into()?;
     tc.load().context("load counter")?;
-    tc.attach_with_options(interface, TcAttachType::Ingress, TcAttachOptions::TcxOrder(order))
-        .context("attach counter")?;
+    tc.attach_with_options(
+        interface,
+        TcAttachType::Ingress,
+        TcAttachOptions::TcxOrder(order),
+    )
+    .context("attach counter")?;
     Ok(())
 }
 
-/// Returns the ids of the TCX programs at an interface's TC ingress, in the order in which they run.
+/// Returns the ids of the TCX programs at an interface's TC ingress, in the order in which they
+/// run.
 pub fn tcx_order(namespace: &Namespace, interface: &str) -> Result<Vec<u32>> {
     let (_, programs) =
         namespace.enter(|| SchedClassifier::query_tcx(interface, TcAttachType::Ingress))??;
-    Ok(programs.iter().map(aya::programs::ProgramInfo::id).collect())
+    Ok(programs
+        .iter()
+        .map(aya::programs::ProgramInfo::id)
+        .collect())
 }

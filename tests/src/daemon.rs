@@ -57,7 +57,8 @@ impl DaemonOptions {
 /// The number of lines of its log that a daemon leaves in the output of its test.
 const LOG_LINES: usize = 200;
 
-/// A running daemon. On drop it is stopped and everything it pinned is removed. The end of its log is printed.
+/// A running daemon. On drop it is stopped and everything it pinned is removed. The end of its log
+/// is printed.
 #[derive(Debug)]
 pub struct Daemon {
     namespace: Namespace,
@@ -79,7 +80,8 @@ impl Daemon {
         Self::start_in(namespace, options, Arc::new(Directories::new()?))
     }
 
-    /// Starts a daemon on the state and pins of an earlier one, see [`Daemon::kill`] and [`Daemon::terminate`].
+    /// Starts a daemon on the state and pins of an earlier one, see [`Daemon::kill`] and
+    /// [`Daemon::terminate`].
     pub fn start_in(
         namespace: &Namespace,
         options: &DaemonOptions,
@@ -103,7 +105,9 @@ impl Daemon {
         let mut command = Command::new(options.binary.clone().map_or_else(binary, Ok)?);
         // `make test-kernels` says so of kernels without Landlock.
         let expected = env::var("TWINPROBE_EXPECT").unwrap_or_default();
-        let unconfined = expected.split(',').any(|feature| feature == "confined=false");
+        let unconfined = expected
+            .split(',')
+            .any(|feature| feature == "confined=false");
         command
             .arg("serve")
             .arg("--listen")
@@ -114,14 +118,22 @@ impl Daemon {
             .arg(directories.bpffs())
             .args(unconfined.then_some("--allow-unconfined-compiler"))
             .args(&options.arguments)
-            .envs(options.environment.iter().map(|(name, value)| (name, value)))
+            .envs(
+                options
+                    .environment
+                    .iter()
+                    .map(|(name, value)| (name, value)),
+            )
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         enter_on_exec(&mut command, namespace)?;
         let mut child = command.spawn().context("start twinprobe")?;
         let log = Arc::new(Log::default());
-        let stderr = child.stderr.take().context("the daemon has a standard error")?;
+        let stderr = child
+            .stderr
+            .take()
+            .context("the daemon has a standard error")?;
         let reader = thread::spawn({
             let log = Arc::clone(&log);
             move || log.collect(stderr)
@@ -139,7 +151,13 @@ impl Daemon {
 
     /// Sends a request to the daemon's Unix socket; panics if there is no answer.
     #[track_caller]
-    pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
+    pub fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Response {
         match self.try_request(method, path, headers, body) {
             Ok(response) => response,
             Err(error) => panic!("{method} {path}: {error:#}"),
@@ -177,7 +195,8 @@ impl Daemon {
         self.request("DELETE", path, &[], b"")
     }
 
-    /// Returns the body of an answer of status 200 as JSON; panics, showing the answer, at another status.
+    /// Returns the body of an answer of status 200 as JSON; panics, showing the answer, at another
+    /// status.
     #[track_caller]
     pub fn json(&self, path: &str) -> Value {
         self.get(path).expect(200).json()
@@ -185,7 +204,9 @@ impl Daemon {
 
     /// Runs the same binary as a client of this daemon.
     pub fn client(&self, arguments: &[&str]) -> Result<std::process::Output> {
-        self.client_command(arguments)?.output().context("start twinprobe as a client")
+        self.client_command(arguments)?
+            .output()
+            .context("start twinprobe as a client")
     }
 
     /// Returns the command of [`Daemon::client`], which the caller starts.
@@ -193,7 +214,10 @@ impl Daemon {
         let mut command = Command::new(binary()?);
         command
             .args(arguments)
-            .env("TWINPROBE_SERVER", format!("unix:{}", self.directories.socket().display()))
+            .env(
+                "TWINPROBE_SERVER",
+                format!("unix:{}", self.directories.socket().display()),
+            )
             .stdin(Stdio::null());
         Ok(command)
     }
@@ -205,7 +229,9 @@ impl Daemon {
     /// Returns the TCP addresses at which the daemon listens, inside its namespace.
     pub fn tcp_addresses(&self) -> Vec<SocketAddr> {
         let log = self.log();
-        let addresses = log.lines().filter_map(|line| line.strip_prefix("listening on ")?.parse().ok());
+        let addresses = log
+            .lines()
+            .filter_map(|line| line.strip_prefix("listening on ")?.parse().ok());
         addresses.collect()
     }
 
@@ -223,14 +249,24 @@ impl Daemon {
 
     /// Returns the resident memory in KiB.
     pub fn rss_kib(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the daemon runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
-        line.trim().trim_end_matches("kB").trim().parse().expect("VmRSS is a number")
+        let status =
+            fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the daemon runs");
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .expect("it has memory");
+        line.trim()
+            .trim_end_matches("kB")
+            .trim()
+            .parse()
+            .expect("VmRSS is a number")
     }
 
     /// Returns the number of open file descriptors.
     pub fn open_files(&self) -> usize {
-        fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("the daemon runs").count()
+        fs::read_dir(format!("/proc/{}/fd", self.pid()))
+            .expect("the daemon runs")
+            .count()
     }
 
     /// Returns the number of connections of this test process to the daemon's socket.
@@ -271,14 +307,15 @@ impl Daemon {
         false
     }
 
-    /// Returns a function that kills the daemon from any thread, and does nothing if the daemon has ended by itself.
+    /// Returns a function that kills the daemon from any thread, and does nothing if the daemon has
+    /// ended by itself.
     pub fn killer(&self) -> Result<impl FnOnce() + Send + 'static> {
         let pidfd = self.pidfd.try_clone()?;
         Ok(move || send_signal(&pidfd, libc::SIGKILL))
     }
 
-    /// Stops the daemon by SIGTERM and waits. Pins and state stay for [`Daemon::start_in`] as long as the
-    /// caller keeps the returned directories.
+    /// Stops the daemon by SIGTERM and waits. Pins and state stay for [`Daemon::start_in`] as long
+    /// as the caller keeps the returned directories.
     pub fn terminate(mut self) -> Result<(ExitStatus, Arc<Directories>)> {
         let status = self.stop(libc::SIGTERM)?;
         Ok((status, self.directories()))
@@ -308,7 +345,8 @@ impl Daemon {
         send_signal(&self.pidfd, signal);
     }
 
-    /// Stops all of the daemon's threads until [`Daemon::resume`]; its programs in the kernel continue.
+    /// Stops all of the daemon's threads until [`Daemon::resume`]; its programs in the kernel
+    /// continue.
     pub fn pause(&self) {
         send_signal(&self.pidfd, libc::SIGSTOP);
         wait_for_stop(&self.pidfd);
@@ -320,7 +358,9 @@ impl Daemon {
     }
 
     fn stop(&mut self, signal: i32) -> Result<ExitStatus> {
-        let Some(mut child) = self.child.take() else { bail!("the daemon was stopped before") };
+        let Some(mut child) = self.child.take() else {
+            bail!("the daemon was stopped before")
+        };
         send_signal(&self.pidfd, signal);
         let in_time = wait_for_exit(&self.pidfd, STOP_LIMIT);
         if !in_time {
@@ -330,8 +370,13 @@ impl Daemon {
         if let Some(reader) = self.reader.take() {
             let _ = reader.join();
         }
-        // Test runners show it where a test fails, by a panic or an error; tests/summary.py looks for these lines.
-        eprintln!("--- log of the daemon {} ---\n{}\n---", child.id(), self.log.tail(LOG_LINES));
+        // Test runners show it where a test fails, by a panic or an error; tests/summary.py looks
+        // for these lines.
+        eprintln!(
+            "--- log of the daemon {} ---\n{}\n---",
+            child.id(),
+            self.log.tail(LOG_LINES)
+        );
         ensure!(in_time, "the daemon did not stop within {STOP_LIMIT:?}");
         Ok(status)
     }
@@ -359,18 +404,29 @@ pub fn binary() -> Result<PathBuf> {
 
 /// Returns a binary of this workspace, built beside this test executable.
 pub fn helper(name: &str) -> Result<PathBuf> {
-    // This executable is target/PROFILE/deps/NAME-HASH, or target/PROFILE/NAME for a binary of this crate.
+    // This executable is target/PROFILE/deps/NAME-HASH, or target/PROFILE/NAME for a binary of this
+    // crate.
     let executable = env::current_exe()?;
-    let found = executable.ancestors().skip(1).take(2).map(|dir| dir.join(name)).find(|p| p.is_file());
+    let found = executable
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|dir| dir.join(name))
+        .find(|p| p.is_file());
     found.with_context(|| {
-        format!("no {name} beside {}: build it (cargo build) or set TWINPROBE_BIN", executable.display())
+        format!(
+            "no {name} beside {}: build it (cargo build) or set TWINPROBE_BIN",
+            executable.display()
+        )
     })
 }
 
-/// Makes a command enter a network namespace before exec. `ip netns exec` would mount /sys anew and hide bpffs.
+/// Makes a command enter a network namespace before exec. `ip netns exec` would mount /sys anew and
+/// hide bpffs.
 fn enter_on_exec(command: &mut Command, namespace: &Namespace) -> Result<()> {
     let namespace = namespace.as_fd().try_clone_to_owned()?;
-    // SAFETY: between fork and exec only setns is called. It is a bare system call, and so signal-safe.
+    // SAFETY: between fork and exec only setns is called. It is a bare system call, and so
+    // signal-safe.
     unsafe { command.pre_exec(move || set_netns(namespace.as_fd())) };
     Ok(())
 }

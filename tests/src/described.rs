@@ -1,4 +1,5 @@
-//! Checks every answer against `api/openapi.yaml`: it must describe the status of every request in tests.
+//! Checks every answer against `api/openapi.yaml`: it must describe the status of every request in
+//! tests.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -14,23 +15,37 @@ type Methods = BTreeMap<String, Vec<u16>>;
 static PATHS: LazyLock<Vec<(String, Methods)>> = LazyLock::new(|| {
     let description: Value = yaml_serde::from_str(DESCRIPTION).expect("the description is YAML");
     let paths = description["paths"].as_object().expect("it has paths");
-    paths.iter().map(|(path, operations)| (path.clone(), methods(operations))).collect()
+    paths
+        .iter()
+        .map(|(path, operations)| (path.clone(), methods(operations)))
+        .collect()
 });
 
 fn methods(operations: &Value) -> Methods {
     let statuses = |operation: &Value| {
         let responses = operation["responses"].as_object()?;
-        Some(responses.keys().filter_map(|status| status.parse().ok()).collect())
+        Some(
+            responses
+                .keys()
+                .filter_map(|status| status.parse().ok())
+                .collect(),
+        )
     };
     let operations = operations.as_object().into_iter().flatten();
-    operations.filter_map(|(method, operation)| Some((method.to_uppercase(), statuses(operation)?))).collect()
+    operations
+        .filter_map(|(method, operation)| Some((method.to_uppercase(), statuses(operation)?)))
+        .collect()
 }
 
-/// Panics unless this status is described for the method and the path, or is an error of the server itself.
+/// Panics unless this status is described for the method and the path, or is an error of the server
+/// itself.
 #[track_caller]
 pub fn check(method: &str, target: &str, status: u16) {
     let path = target.split_once('?').map_or(target, |(path, _)| path);
-    let described = PATHS.iter().find(|(template, _)| fits(template, path)).map(|(_, methods)| methods);
+    let described = PATHS
+        .iter()
+        .find(|(template, _)| fits(template, path))
+        .map(|(_, methods)| methods);
     let as_described =
         match described.map(|methods| methods.get(if method == "HEAD" { "GET" } else { method })) {
             Some(Some(statuses)) => statuses.contains(&status) || method == "HEAD" && status == 405,
@@ -39,7 +54,10 @@ pub fn check(method: &str, target: &str, status: u16) {
         };
     // The answer `default` of every operation describes these statuses.
     let is_servers_own = matches!(status, 429 | 500 | 503);
-    assert!(as_described || is_servers_own, "{status} is not described for {method} {path}");
+    assert!(
+        as_described || is_servers_own,
+        "{status} is not described for {method} {path}"
+    );
 }
 
 /// True for statuses that refuse a request before the daemon checks whether its path exists.

@@ -16,11 +16,15 @@ const BPFFS: &str = "/sys/fs/bpf";
 /// The prefix of the names of tests' directories; [`unique_prefix`] follows.
 const PREFIX: &str = "twinprobe-test-";
 
-/// Mounts the file system of the pins, as a daemon does where it is missing. A daemon without that right cannot, and a
-/// daemon in a mount namespace of its own would mount it there: the mount would end with that namespace.
+/// Mounts the file system of the pins, as a daemon does where it is missing. A daemon without that
+/// right cannot, and a daemon in a mount namespace of its own would mount it there: the mount would
+/// end with that namespace.
 pub fn mount_bpffs() -> Result<()> {
     let mounts = fs::read_to_string("/proc/self/mounts")?;
-    if mounts.lines().any(|line| line.split(' ').nth(1) == Some(BPFFS)) {
+    if mounts
+        .lines()
+        .any(|line| line.split(' ').nth(1) == Some(BPFFS))
+    {
         return Ok(());
     }
     crate::netns::run("mount", &["-t", "bpf", "bpffs", BPFFS])
@@ -29,7 +33,8 @@ pub fn mount_bpffs() -> Result<()> {
 /// The directories that outlive one process of the daemon: socket, state, pins.
 #[derive(Debug)]
 pub struct Directories {
-    /// The state directory's file system, declared first so that it is unmounted before its directory is removed.
+    /// The state directory's file system, declared first so that it is unmounted before its
+    /// directory is removed.
     state: Option<Tmpfs>,
     /// The disk of this file system, if it is one that can lose unsynced writes.
     disk: Option<Disk>,
@@ -46,11 +51,20 @@ impl Directories {
         tmpfs::unmount_stale(is_left_behind);
         remove_stale(Path::new(BPFFS));
         remove_stale(&env::temp_dir());
-        let temporary = tempfile::Builder::new().prefix(&format!("{name}-")).tempdir()?;
-        Ok(Self { state: None, disk: None, temporary, bpffs: Path::new(BPFFS).join(name), borrowed: false })
+        let temporary = tempfile::Builder::new()
+            .prefix(&format!("{name}-"))
+            .tempdir()?;
+        Ok(Self {
+            state: None,
+            disk: None,
+            temporary,
+            bpffs: Path::new(BPFFS).join(name),
+            borrowed: false,
+        })
     }
 
-    /// Makes directories with a state of their own and the pins of `other`, as an operator might by mistake.
+    /// Makes directories with a state of their own and the pins of `other`, as an operator might by
+    /// mistake.
     pub fn with_pins_of(other: &Self) -> Result<Self> {
         let mut directories = Self::new()?;
         (directories.bpffs, directories.borrowed) = (other.bpffs.clone(), true);
@@ -122,9 +136,13 @@ fn remove_stale(directory: &Path) {
     }
 }
 
-/// Turns the switch of the machine back if a daemon that has died has left it on, like the next daemon.
+/// Turns the switch of the machine back if a daemon that has died has left it on, like the next
+/// daemon.
 fn turn_back() -> std::io::Result<()> {
-    let note = File::options().read(true).write(true).open("/run/twinprobe/rcu_expedited")?;
+    let note = File::options()
+        .read(true)
+        .write(true)
+        .open("/run/twinprobe/rcu_expedited")?;
     if note.metadata()?.len() > 0 && note.try_lock().is_ok() {
         fs::write("/sys/kernel/rcu_expedited", "0")?;
         note.set_len(0)?;
@@ -139,13 +157,18 @@ fn is_left_behind(name: &str) -> bool {
 
 impl Drop for Directories {
     fn drop(&mut self) {
-        // The last daemon was killed in the midst of a change, and perhaps no other comes that would turn the switch back.
+        // The last daemon was killed in the midst of a change, and perhaps no other comes that
+        // would turn the switch back.
         let _ = turn_back();
         if self.borrowed {
             return;
         }
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-        if mounts.lines().any(|line| line.split(' ').nth(1).is_some_and(|at| Path::new(at) == self.bpffs)) {
+        if mounts.lines().any(|line| {
+            line.split(' ')
+                .nth(1)
+                .is_some_and(|at| Path::new(at) == self.bpffs)
+        }) {
             let _ = Command::new("umount").arg(&self.bpffs).status();
         }
         if self.bpffs.exists()

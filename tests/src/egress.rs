@@ -11,10 +11,11 @@ use aya::{
 
 use crate::{bpf, netns::Namespace};
 
-/// A redirection from one interface's TC ingress to another's TC egress. Dropping the value ends it.
+/// A redirection from one interface's TC ingress to another's TC egress. Dropping the value ends
+/// it.
 ///
-/// The program is a clsact filter of the lowest priority: it runs after every TCX program and every other
-/// filter, attached in any order.
+/// The program is a clsact filter of the lowest priority: it runs after every TCX program and every
+/// other filter, attached in any order.
 #[derive(Debug)]
 pub struct EgressForward {
     namespace: Namespace,
@@ -31,7 +32,10 @@ impl EgressForward {
             attach_clsact(&mut ebpf, "forward", from, TcAttachType::Ingress, u16::MAX)?;
             anyhow::Ok(ebpf)
         })??;
-        Ok(Self { namespace: namespace.clone(), ebpf: Some(ebpf) })
+        Ok(Self {
+            namespace: namespace.clone(),
+            ebpf: Some(ebpf),
+        })
     }
 }
 
@@ -45,8 +49,8 @@ impl Drop for EgressForward {
     }
 }
 
-/// Attaches a TC program as a clsact filter. Both this call and the drop of the program must happen inside the
-/// namespace.
+/// Attaches a TC program as a clsact filter. Both this call and the drop of the program must happen
+/// inside the namespace.
 pub fn attach_clsact(
     ebpf: &mut Ebpf,
     program: &str,
@@ -58,10 +62,17 @@ pub fn attach_clsact(
         Err(TcError::NetlinkError(error)) if error.raw_os_error() == Some(libc::EEXIST) => {}
         done => done.with_context(|| format!("add clsact to {interface}"))?,
     }
-    let classifier: &mut SchedClassifier =
-        ebpf.program_mut(program).with_context(|| format!("no program {program}"))?.try_into()?;
-    classifier.load().with_context(|| format!("load {program}"))?;
-    let options = TcAttachOptions::Netlink(NlOptions { priority, ..NlOptions::default() });
+    let classifier: &mut SchedClassifier = ebpf
+        .program_mut(program)
+        .with_context(|| format!("no program {program}"))?
+        .try_into()?;
+    classifier
+        .load()
+        .with_context(|| format!("load {program}"))?;
+    let options = TcAttachOptions::Netlink(NlOptions {
+        priority,
+        ..NlOptions::default()
+    });
     classifier
         .attach_with_options(interface, direction, options)
         .with_context(|| format!("attach {program} to {interface}"))?;

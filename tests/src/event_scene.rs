@@ -16,12 +16,15 @@ pub const EVENTS: &str = "/v1/probes/p/events";
 
 /// Returns the eBPF source with these macros defined.
 fn source(defines: &str) -> String {
-    let defines: String = defines.split_whitespace().map(|define| format!("#define {define}\n")).collect();
+    let defines: String = defines
+        .split_whitespace()
+        .map(|define| format!("#define {define}\n"))
+        .collect();
     defines.replace('=', " ") + SOURCE
 }
 
-/// Returns the configuration of a probe at mon0 that reports packets in `packets` and counts those that did not fit in
-/// `lost`.
+/// Returns the configuration of a probe at mon0 that reports packets in `packets` and counts those
+/// that did not fit in `lost`.
 pub fn config(defines: &str) -> Value {
     json!({
         "interface": "mon0",
@@ -48,11 +51,19 @@ impl Scene {
         let daemon = Daemon::start(topology.monitor())?;
         let bystanders = Bystanders::deploy(&daemon, &topology)?;
         daemon.put("/v1/probes/p", &config(defines)).expect(201);
-        Ok(Self { topology, daemon, bystanders })
+        Ok(Self {
+            topology,
+            daemon,
+            bystanders,
+        })
     }
 
     pub fn generator(&self) -> Result<Generator> {
-        Generator::new(self.topology.generator(), "gen0", GeneratorOptions::default())
+        Generator::new(
+            self.topology.generator(),
+            "gen0",
+            GeneratorOptions::default(),
+        )
     }
 
     pub fn stream(&self, query: &str) -> Result<Stream> {
@@ -78,11 +89,14 @@ impl Scene {
     }
 }
 
-/// Reads a stream until it has `count` events, lost ones included. Returns the serial numbers and the lost events.
+/// Reads a stream until it has `count` events, lost ones included. Returns the serial numbers and
+/// the lost events.
 pub fn account(stream: &mut Stream, count: u64) -> Result<(Vec<u64>, u64)> {
     let (mut serials, mut lost) = (Vec::new(), 0);
     while serials.len() as u64 + lost < count {
-        let line = stream.line()?.with_context(|| format!("ended after {}, {lost} lost", serials.len()))?;
+        let line = stream
+            .line()?
+            .with_context(|| format!("ended after {}, {lost} lost", serials.len()))?;
         // Splitting is faster than parsing the whole line.
         match line.split_once("\"serial\":") {
             Some((_, rest)) => serials.push(rest.split(',').next().context("a number")?.parse()?),

@@ -1,4 +1,5 @@
-//! Lists of random steps, which run until a step fails, and the search for the shortest list that also fails.
+//! Lists of random steps, which run until a step fails, and the search for the shortest list that
+//! also fails.
 
 use std::env;
 use std::fmt::Display;
@@ -19,13 +20,16 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Returns limits as the environment says (`TWINPROBE_SEED`, `TWINPROBE_MODEL_STEPS`, ...), else the usual ones.
+    /// Returns limits as the environment says (`TWINPROBE_SEED`, `TWINPROBE_MODEL_STEPS`, ...),
+    /// else the usual ones.
     ///
-    /// A usual run does the same lists each time, so that a failure is due to a change of the code; a long run searches for
-    /// new ones.
+    /// A usual run does the same lists each time, so that a failure is due to a change of the code;
+    /// a long run searches for new ones.
     pub fn from_environment(usual_seed: u64, steps: usize, seconds: u64) -> Self {
         let is_long = env::var("TWINPROBE_SCALE").is_ok_and(|scale| scale == "full");
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_secs());
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(1, |time| time.as_secs());
         let seed = number("TWINPROBE_SEED").unwrap_or(if is_long { now } else { usual_seed });
         println!("TWINPROBE_SEED={seed}");
         Self {
@@ -50,7 +54,8 @@ pub fn tell(what: impl FnOnce() -> String) {
 
 /// Tells whether `TWINPROBE_MODEL_WITHOUT`, a list with commas, has this name.
 pub fn without(name: &str) -> bool {
-    env::var("TWINPROBE_MODEL_WITHOUT").is_ok_and(|names| names.split(',').any(|other| other == name))
+    env::var("TWINPROBE_MODEL_WITHOUT")
+        .is_ok_and(|names| names.split(',').any(|other| other == name))
 }
 
 /// The failure of a list of steps.
@@ -61,8 +66,8 @@ struct Failure {
     error: anyhow::Error,
 }
 
-/// Does lists of steps until the time is over, at least one. `plan` makes the list of a seed and a length; `run` does it and
-/// notes the number of steps that it has begun.
+/// Does lists of steps until the time is over, at least one. `plan` makes the list of a seed and a
+/// length; `run` does it and notes the number of steps that it has begun.
 ///
 /// # Errors
 /// The error of the first list that failed, with the shortest failing list that was found.
@@ -81,11 +86,16 @@ pub fn explore<S: Clone + Display>(
             let (shortest, again) = shrink(&run, seed, &steps[..done], limits.shrinking);
             let list: String = shortest.iter().map(|step| format!("\n  {step}")).collect();
             // The summary of a run shows only the first lines: the reasons come before the list.
-            let again =
-                again.map(|error| format!("the list below fails by: {error:#}\n")).unwrap_or_default();
+            let again = again
+                .map(|error| format!("the list below fails by: {error:#}\n"))
+                .unwrap_or_default();
             bail!("TWINPROBE_SEED={seed}, step {done}: {error:#}\n{again}shortest list:{list}");
         }
-        println!("seed {seed}: {} steps in {:?}", steps.len(), began.elapsed());
+        println!(
+            "seed {seed}: {} steps in {:?}",
+            steps.len(),
+            began.elapsed()
+        );
         if started.elapsed() >= limits.duration {
             return Ok(());
         }

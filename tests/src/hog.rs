@@ -25,7 +25,9 @@ impl Hog {
         let thread = thread::spawn({
             let end = Arc::clone(&end);
             move || {
-                let started = pin_to_cpu(cpu).context("move to a CPU").and_then(|()| real_time());
+                let started = pin_to_cpu(cpu)
+                    .context("move to a CPU")
+                    .and_then(|()| real_time());
                 let runs = started.is_ok();
                 let _ = sender.send(started);
                 let deadline = Instant::now() + longest;
@@ -33,7 +35,10 @@ impl Hog {
             }
         });
         begun.recv()??;
-        Ok(Self { end, thread: Some(thread) })
+        Ok(Self {
+            end,
+            thread: Some(thread),
+        })
     }
 }
 
@@ -48,6 +53,10 @@ fn real_time() -> Result<()> {
     let parameters = libc::sched_param { sched_priority: 50 };
     // SAFETY: `parameters` lives through the call; pid 0 is this thread.
     let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
-    ensure!(result == 0, "sched_setscheduler: {}", std::io::Error::last_os_error());
+    ensure!(
+        result == 0,
+        "sched_setscheduler: {}",
+        std::io::Error::last_os_error()
+    );
     Ok(())
 }

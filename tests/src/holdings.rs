@@ -24,8 +24,9 @@ const HOLDERS: [u32; 3] = [PROG_ARRAY, ARRAY_OF_MAPS, HASH_OF_MAPS];
 const MAX_MAPS: u32 = 64;
 
 impl KernelObjects {
-    /// Returns the objects that are pinned below `directory`, and the objects that these hold: a link its
-    /// program, a program its maps, a prog-array its programs, a map of maps its inner maps.
+    /// Returns the objects that are pinned below `directory`, and the objects that these hold: a
+    /// link its program, a program its maps, a prog-array its programs, a map of maps its inner
+    /// maps.
     pub fn pinned(directory: &Path) -> Result<Self> {
         let mut walk = Walk::default();
         walk.pins(directory, None)?;
@@ -46,30 +47,46 @@ impl KernelObjects {
 
     /// Returns the ids of the programs.
     pub fn programs(&self) -> BTreeSet<u32> {
-        self.0.iter().filter(|(kind, _)| *kind == "program").map(|(_, id)| *id).collect()
+        self.0
+            .iter()
+            .filter(|(kind, _)| *kind == "program")
+            .map(|(_, id)| *id)
+            .collect()
     }
 
     /// Returns the numbers of programs, maps and links.
     pub fn counts(&self) -> [(&'static str, usize); 3] {
-        ["program", "map", "link"].map(|kind| (kind, self.0.iter().filter(|(k, _)| *k == kind).count()))
+        ["program", "map", "link"]
+            .map(|kind| (kind, self.0.iter().filter(|(k, _)| *k == kind).count()))
     }
 
-    /// Waits until every object that came since `self` is held by the pins in `directory`, by the process `pid`, or by
-    /// another process. An object without a holder, such as the program of a forgotten filter, is a leak: it is found
-    /// twice in a row. Objects of other tests also appear without a holder for a moment, but other ones each
-    /// time.
+    /// Waits until every object that came since `self` is held by the pins in `directory`, by the
+    /// process `pid`, or by another process. An object without a holder, such as the program of a
+    /// forgotten filter, is a leak: it is found twice in a row. Objects of other tests also appear
+    /// without a holder for a moment, but other ones each time.
     pub fn wait_for_only(&self, directory: &Path, pid: u32) -> Result<()> {
         let mut before: Option<BTreeSet<_>> = None;
         wait_for("nothing left behind", Duration::from_secs(10), || {
-            let mut theirs = Walk { careful: true, ..Walk::default() };
+            let mut theirs = Walk {
+                careful: true,
+                ..Walk::default()
+            };
             theirs.others(directory, pid)?;
             let (pins, open) = (Self::pinned(directory)?, Self::of_process(pid)?);
             let left: BTreeSet<_> = (self.new_since()?.into_iter())
-                .filter(|object| ![&pins.0, &open.0, &theirs.found].iter().any(|held| held.contains(object)))
+                .filter(|object| {
+                    ![&pins.0, &open.0, &theirs.found]
+                        .iter()
+                        .any(|held| held.contains(object))
+                })
                 .collect();
             let leaks: Vec<_> = left
                 .iter()
-                .filter(|object| before.as_ref().is_none_or(|before| before.contains(*object)))
+                .filter(|object| {
+                    before
+                        .as_ref()
+                        .is_none_or(|before| before.contains(*object))
+                })
                 .copied()
                 .collect();
             before = Some(left);
@@ -79,7 +96,8 @@ impl KernelObjects {
     }
 }
 
-/// Returns a copy of a descriptor of another process; `None` if the process or the descriptor has disappeared.
+/// Returns a copy of a descriptor of another process; `None` if the process or the descriptor has
+/// disappeared.
 fn copied(pid: u32, number: RawFd) -> Option<OwnedFd> {
     let process = pidfd_open(Pid::from_raw(pid.try_into().ok()?)?, PidfdFlags::empty()).ok()?;
     pidfd_getfd(process, number, PidfdGetfdFlags::empty()).ok()
@@ -88,8 +106,8 @@ fn copied(pid: u32, number: RawFd) -> Option<OwnedFd> {
 #[derive(Default)]
 struct Walk {
     found: BTreeSet<(&'static str, u32)>,
-    /// Forbids to open maps by id: the kernel may be freeing the map, and a prog-array that is opened then stays for
-    /// good.
+    /// Forbids to open maps by id: the kernel may be freeing the map, and a prog-array that is
+    /// opened then stays for good.
     careful: bool,
 }
 
@@ -105,7 +123,12 @@ struct FdInfo {
 impl FdInfo {
     fn parse(text: &str) -> Self {
         let field = |name: &str| {
-            text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t")?.parse::<u32>().ok())
+            text.lines().find_map(|line| {
+                line.strip_prefix(name)?
+                    .strip_prefix(":\t")?
+                    .parse::<u32>()
+                    .ok()
+            })
         };
         Self {
             link: field("link_id"),
@@ -117,7 +140,10 @@ impl FdInfo {
     }
 
     fn of(fd: BorrowedFd<'_>) -> Result<Self> {
-        Ok(Self::parse(&fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))?))
+        Ok(Self::parse(&fs::read_to_string(format!(
+            "/proc/self/fdinfo/{}",
+            fd.as_raw_fd()
+        ))?))
     }
 }
 
@@ -145,10 +171,16 @@ impl Walk {
         for entry in fs::read_dir(format!("/proc/{pid}/fdinfo")).context("the process runs")? {
             let entry = entry?;
             // The descriptor may have been closed meanwhile.
-            let Ok(text) = fs::read_to_string(entry.path()) else { continue };
+            let Ok(text) = fs::read_to_string(entry.path()) else {
+                continue;
+            };
             let info = FdInfo::parse(&text);
-            // An object that only a map of another process holds is found through a copy of its descriptor.
-            let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            // An object that only a map of another process holds is found through a copy of its
+            // descriptor.
+            let number = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok());
             let copy = match number.filter(|_| self.careful && HOLDERS.contains(&info.map_type)) {
                 Some(number) => copied(pid, number),
                 None => None,
@@ -164,12 +196,15 @@ impl Walk {
         let mut mounts = BTreeSet::from([fs::read_link("/proc/self/ns/mnt")?]);
         for entry in fs::read_dir("/proc")? {
             let name = entry?.file_name();
-            let Some(other) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            let Some(other) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
+                continue;
+            };
             // The process may have ended.
             if other != pid {
                 let _ = self.process(other);
             }
-            if fs::read_link(format!("/proc/{other}/ns/mnt")).is_ok_and(|namespace| mounts.insert(namespace))
+            if fs::read_link(format!("/proc/{other}/ns/mnt"))
+                .is_ok_and(|namespace| mounts.insert(namespace))
             {
                 let _ = self.pins(Path::new(&format!("/proc/{other}/root{BPFFS}")), None);
             }
@@ -194,7 +229,9 @@ impl Walk {
             return Ok(());
         }
         // A program that was removed meanwhile keeps no maps alive.
-        let Ok(fd) = opened(bpf_cmd::BPF_PROG_GET_FD_BY_ID, id) else { return Ok(()) };
+        let Ok(fd) = opened(bpf_cmd::BPF_PROG_GET_FD_BY_ID, id) else {
+            return Ok(());
+        };
         let mut ids = [0_u32; MAX_MAPS as usize];
         // SAFETY: all fields are integers or byte arrays; zero is a value of each.
         let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
@@ -225,7 +262,9 @@ impl Walk {
             Some((fd, info)) => self.slots(fd, info),
             None if self.careful => Ok(()),
             None => {
-                let Ok(fd) = opened(bpf_cmd::BPF_MAP_GET_FD_BY_ID, id) else { return Ok(()) };
+                let Ok(fd) = opened(bpf_cmd::BPF_MAP_GET_FD_BY_ID, id) else {
+                    return Ok(());
+                };
                 let fd = std::os::fd::AsFd::as_fd(&fd);
                 self.slots(fd, &FdInfo::of(fd)?)
             }
@@ -247,21 +286,38 @@ impl Walk {
             flags: u64,
         }
         let call = |command, key: u64, out: u64| {
-            let mut attr = Attr { map_fd: fd.as_raw_fd() as u32, padding: 0, key, out, flags: 0 };
+            let mut attr = Attr {
+                map_fd: fd.as_raw_fd() as u32,
+                padding: 0,
+                key,
+                out,
+                flags: 0,
+            };
             bpf(command, &mut attr).is_ok()
         };
-        let (mut key, mut next) = (vec![0_u8; info.key_size as usize], vec![0_u8; info.key_size as usize]);
+        let (mut key, mut next) = (
+            vec![0_u8; info.key_size as usize],
+            vec![0_u8; info.key_size as usize],
+        );
         let mut found = call(bpf_cmd::BPF_MAP_GET_NEXT_KEY, 0, key.as_mut_ptr() as u64);
         while found {
             let mut id = 0_u32;
             // The lookup of an empty slot fails.
-            if call(bpf_cmd::BPF_MAP_LOOKUP_ELEM, key.as_ptr() as u64, (&raw mut id) as u64) {
+            if call(
+                bpf_cmd::BPF_MAP_LOOKUP_ELEM,
+                key.as_ptr() as u64,
+                (&raw mut id) as u64,
+            ) {
                 match info.map_type {
                     PROG_ARRAY => self.program(id)?,
                     _ => self.map(id, None)?,
                 }
             }
-            found = call(bpf_cmd::BPF_MAP_GET_NEXT_KEY, key.as_ptr() as u64, next.as_mut_ptr() as u64);
+            found = call(
+                bpf_cmd::BPF_MAP_GET_NEXT_KEY,
+                key.as_ptr() as u64,
+                next.as_mut_ptr() as u64,
+            );
             std::mem::swap(&mut key, &mut next);
         }
         Ok(())

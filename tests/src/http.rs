@@ -1,5 +1,5 @@
-//! A small blocking HTTP/1.1 client: one request per connection. Not `ureq`: tests speak over Unix sockets, send requests that are
-//! broken, and hang up in the middle of an answer.
+//! A small blocking HTTP/1.1 client: one request per connection. Not `ureq`: tests speak over Unix
+//! sockets, send requests that are broken, and hang up in the middle of an answer.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -37,7 +37,10 @@ pub struct Response {
 impl Response {
     /// Returns the first header of this name, which is given in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(n, _)| n == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// Returns the body as text; panics if it is not UTF-8.
@@ -48,20 +51,29 @@ impl Response {
     /// Returns the body as JSON; panics, showing the body, if it is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| {
-            panic!("status {}, not JSON ({error}): {}", self.status, String::from_utf8_lossy(&self.body))
+            panic!(
+                "status {}, not JSON ({error}): {}",
+                self.status,
+                String::from_utf8_lossy(&self.body)
+            )
         })
     }
 
     /// Returns the response if it has this status; panics, showing the body, otherwise.
     #[track_caller]
     pub fn expect(self, status: u16) -> Self {
-        assert_eq!(self.status, status, "body: {}", String::from_utf8_lossy(&self.body));
+        assert_eq!(
+            self.status,
+            status,
+            "body: {}",
+            String::from_utf8_lossy(&self.body)
+        );
         self
     }
 }
 
-/// Sends one request and reads its answer to the end. `Host` is `localhost` and a body is JSON unless `headers` say
-/// something else. Panics if its status is not one that the API describes.
+/// Sends one request and reads its answer to the end. `Host` is `localhost` and a body is JSON
+/// unless `headers` say something else. Panics if its status is not one that the API describes.
 pub fn request(
     address: &Address,
     method: &str,
@@ -75,7 +87,8 @@ pub fn request(
             exchange(stream, method, path, headers, body)
         }
         Address::Tcp(address) => {
-            let stream = TcpStream::connect(address).with_context(|| format!("connect to {address}"))?;
+            let stream =
+                TcpStream::connect(address).with_context(|| format!("connect to {address}"))?;
             stream.set_read_timeout(Some(TIMEOUT))?;
             stream.set_write_timeout(Some(TIMEOUT))?;
             exchange(stream, method, path, headers, body)
@@ -85,9 +98,12 @@ pub fn request(
     Ok(answer)
 }
 
-/// Sends a request to a socket, reads this many bytes of the answer and hangs up. Returns true if there were that many.
+/// Sends a request to a socket, reads this many bytes of the answer and hangs up. Returns true if
+/// there were that many.
 pub fn take(address: &Address, method: &str, path: &str, bytes: usize) -> Result<bool> {
-    let Address::Unix(socket) = address else { bail!("only sockets are hung up") };
+    let Address::Unix(socket) = address else {
+        bail!("only sockets are hung up")
+    };
     let mut stream = connect_unix(socket)?;
     write!(
         stream,
@@ -98,7 +114,8 @@ pub fn take(address: &Address, method: &str, path: &str, bytes: usize) -> Result
 }
 
 fn connect_unix(socket: &Path) -> Result<UnixStream> {
-    let stream = UnixStream::connect(socket).with_context(|| format!("connect to {}", socket.display()))?;
+    let stream =
+        UnixStream::connect(socket).with_context(|| format!("connect to {}", socket.display()))?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     Ok(stream)
@@ -112,7 +129,11 @@ pub fn exchange<S: Read + Write>(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> Result<Response> {
-    let given = |wanted: &str| headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(wanted));
+    let given = |wanted: &str| {
+        headers
+            .iter()
+            .any(|(name, _)| name.eq_ignore_ascii_case(wanted))
+    };
     let mut head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
     if !given("host") {
         head.push_str("host: localhost\r\n");
@@ -127,9 +148,12 @@ pub fn exchange<S: Read + Write>(
         head.push_str(&format!("content-length: {}\r\n", body.len()));
     }
     head.push_str("\r\n");
-    // A server may answer (413) and close before it has read everything: a failed write is not an error if it has answered.
-    let written =
-        stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)).and_then(|()| stream.flush());
+    // A server may answer (413) and close before it has read everything: a failed write is not an
+    // error if it has answered.
+    let written = stream
+        .write_all(head.as_bytes())
+        .and_then(|()| stream.write_all(body))
+        .and_then(|()| stream.flush());
     match read_response(&mut BufReader::new(stream), method) {
         Ok(response) => Ok(response),
         Err(error) => {
@@ -148,23 +172,36 @@ pub fn parse(mut received: &[u8]) -> Result<Response> {
 pub fn read_response(reader: &mut impl BufRead, method: &str) -> Result<Response> {
     loop {
         let status = read_line(reader).context("read the status line")?;
-        let code = status.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
+        let code = status
+            .strip_prefix("HTTP/1.1 ")
+            .and_then(|rest| rest.get(..3)?.parse().ok());
         let status: u16 = code.with_context(|| format!("status line {status:?}"))?;
         let headers = read_headers(reader)?;
         if (100..200).contains(&status) {
             continue;
         }
-        let mut response = Response { status, headers, body: Vec::new() };
+        let mut response = Response {
+            status,
+            headers,
+            body: Vec::new(),
+        };
         if method == "HEAD" || matches!(status, 204 | 304) {
             return Ok(response);
         }
-        if response.header("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
+        if response
+            .header("transfer-encoding")
+            .is_some_and(|coding| coding.eq_ignore_ascii_case("chunked"))
+        {
             response.body = read_chunks(reader)?;
         } else if let Some(length) = response.header("content-length") {
             response.body = vec![0; length.parse().context("content-length")?];
-            reader.read_exact(&mut response.body).context("read the body")?;
+            reader
+                .read_exact(&mut response.body)
+                .context("read the body")?;
         } else {
-            reader.read_to_end(&mut response.body).context("read the body")?;
+            reader
+                .read_to_end(&mut response.body)
+                .context("read the body")?;
         }
         return Ok(response);
     }
@@ -172,7 +209,10 @@ pub fn read_response(reader: &mut impl BufRead, method: &str) -> Result<Response
 
 fn read_line(reader: &mut impl BufRead) -> Result<String> {
     let mut line = String::new();
-    ensure!(reader.read_line(&mut line)? > 0, "the connection was closed");
+    ensure!(
+        reader.read_line(&mut line)? > 0,
+        "the connection was closed"
+    );
     line.truncate(line.trim_end_matches(['\r', '\n']).len());
     Ok(line)
 }
@@ -184,7 +224,9 @@ fn read_headers(reader: &mut impl BufRead) -> Result<Vec<(String, String)>> {
         if line.is_empty() {
             return Ok(headers);
         }
-        let (name, value) = line.split_once(':').with_context(|| format!("header {line:?}"))?;
+        let (name, value) = line
+            .split_once(':')
+            .with_context(|| format!("header {line:?}"))?;
         headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
     }
 }
@@ -194,14 +236,17 @@ fn read_chunks(reader: &mut impl BufRead) -> Result<Vec<u8>> {
     loop {
         let line = read_line(reader).context("read a chunk's size")?;
         let digits = line.split(';').next().unwrap_or_default().trim();
-        let size = usize::from_str_radix(digits, 16).with_context(|| format!("chunk size {line:?}"))?;
+        let size =
+            usize::from_str_radix(digits, 16).with_context(|| format!("chunk size {line:?}"))?;
         if size == 0 {
             read_headers(reader)?;
             return Ok(body);
         }
         let start = body.len();
         body.resize(start + size, 0);
-        reader.read_exact(&mut body[start..]).context("read a chunk")?;
+        reader
+            .read_exact(&mut body[start..])
+            .context("read a chunk")?;
         read_line(reader).context("read a chunk's end")?;
     }
 }
@@ -217,7 +262,10 @@ mod tests {
     #[test]
     fn a_body_of_known_length() {
         let response = parse("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX: a:b\r\n\r\n{}rest");
-        assert_eq!((response.status, response.header("x"), response.text()), (200, Some("a:b"), "{}"));
+        assert_eq!(
+            (response.status, response.header("x"), response.text()),
+            (200, Some("a:b"), "{}")
+        );
     }
 
     #[test]
@@ -236,9 +284,12 @@ mod tests {
 
     #[test]
     fn a_cut_off_answer_is_an_error() {
-        for text in
-            ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nab", "junk\r\n\r\n"]
-        {
+        for text in [
+            "",
+            "HTTP/1.1 200 OK\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nab",
+            "junk\r\n\r\n",
+        ] {
             assert!(super::parse(text.as_bytes()).is_err(), "{text:?}");
         }
     }

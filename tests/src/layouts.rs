@@ -40,7 +40,12 @@ pub struct Layout {
 
 impl Layout {
     pub const fn new(reading: Reading) -> Self {
-        Self { reading, hook: "xdp", layout: 0, variant: 0 }
+        Self {
+            reading,
+            hook: "xdp",
+            layout: 0,
+            variant: 0,
+        }
     }
 
     /// Returns the direction of a program that counts packets at ingress and drops them.
@@ -90,7 +95,10 @@ pub fn field(document: &Value, metric: &str, path: &str) -> u64 {
     let entries = document["ingress"][metric]["entries"].as_array();
     let entries = entries.unwrap_or_else(|| panic!("no {metric} in {document}"));
     let number = |entry: &Value| entry["value"].pointer(path).and_then(Value::as_u64);
-    entries.iter().map(|entry| number(entry).unwrap_or_else(|| panic!("no {path} in {entry}"))).sum()
+    entries
+        .iter()
+        .map(|entry| number(entry).unwrap_or_else(|| panic!("no {path} in {entry}")))
+        .sum()
 }
 
 /// Returns the number of packets in each of the maps.
@@ -99,6 +107,10 @@ pub fn field(document: &Value, metric: &str, path: &str) -> u64 {
 /// Panics if the maps disagree.
 pub fn packets(document: &Value) -> u64 {
     let counts = LAYOUT_MAPS.map(|map| field(document, map, "/packets"));
-    assert_eq!(counts, [counts[0]; LAYOUT_MAPS.len()], "{LAYOUT_MAPS:?} disagree");
+    assert_eq!(
+        counts,
+        [counts[0]; LAYOUT_MAPS.len()],
+        "{LAYOUT_MAPS:?} disagree"
+    );
     counts[0]
 }

@@ -1,5 +1,6 @@
-//! The fixture of the end-to-end tests: namespaces and veth pairs ([`Topology`]), a daemon ([`Daemon`]), exactly
-//! counted traffic ([`traffic::Generator`]) and counters that are independent of the daemon ([`counter`]).
+//! The fixture of the end-to-end tests: namespaces and veth pairs ([`Topology`]), a daemon
+//! ([`Daemon`]), exactly counted traffic ([`traffic::Generator`]) and counters that are independent
+//! of the daemon ([`counter`]).
 //!
 //! Everything here is RAII: a test that panics leaves no namespace, process, pin or program behind.
 pub mod attachments;
@@ -66,8 +67,8 @@ pub use tmpfs::Tmpfs;
 pub use topology::{InterfaceStats, Topology, veth_pair};
 pub use twinprobe_test_attributes::{alone, soak, timed};
 
-/// Returns the number of repetitions: `usual` times `TWINPROBE_SCALE` (default 1), at least one; `full` if
-/// `TWINPROBE_SCALE` is `full`.
+/// Returns the number of repetitions: `usual` times `TWINPROBE_SCALE` (default 1), at least one;
+/// `full` if `TWINPROBE_SCALE` is `full`.
 ///
 /// # Panics
 /// Panics if `TWINPROBE_SCALE` is neither a number nor `full`.
@@ -76,7 +77,9 @@ pub fn scaled(usual: u64, full: u64) -> u64 {
         Err(_) | Ok("") => usual,
         Ok("full") => full,
         Ok(scale) => {
-            let scale: f64 = scale.parse().expect("TWINPROBE_SCALE is a number or `full`");
+            let scale: f64 = scale
+                .parse()
+                .expect("TWINPROBE_SCALE is a number or `full`");
             ((usual as f64 * scale) as u64).max(1)
         }
     }

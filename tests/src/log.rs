@@ -31,7 +31,11 @@ impl Log {
     }
 
     pub(crate) fn text(&self) -> String {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner).lines.join("\n")
+        self.lines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .lines
+            .join("\n")
     }
 
     /// Returns the last lines.
@@ -40,11 +44,14 @@ impl Log {
         log.lines[log.lines.len().saturating_sub(count)..].join("\n")
     }
 
-    /// Waits for `text` in the log. Returns false if it is not there at the limit or when the daemon ends.
+    /// Waits for `text` in the log. Returns false if it is not there at the limit or when the
+    /// daemon ends.
     pub(crate) fn wait_for(&self, text: &str, limit: Duration) -> bool {
         let has = |log: &LogLines| log.lines.iter().any(|line| line.contains(text));
         let guard = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting = self.changed.wait_timeout_while(guard, limit, |log| !has(log) && !log.ended);
+        let waiting = self
+            .changed
+            .wait_timeout_while(guard, limit, |log| !has(log) && !log.ended);
         has(&waiting.unwrap_or_else(PoisonError::into_inner).0)
     }
 }

@@ -1,4 +1,5 @@
-//! Direct access to the daemon's maps: tests fill them, and benchmarks read them with bare system calls for comparison.
+//! Direct access to the daemon's maps: tests fill them, and benchmarks read them with bare system
+//! calls for comparison.
 
 use std::collections::HashMap;
 use std::fs;
@@ -22,38 +23,61 @@ pub struct HashTable {
 }
 
 impl HashTable {
-    /// Opens the only HASH of `max_entries` that the process `pid` holds. The search goes through the descriptors of
-    /// the process and not the kernel's list of maps: opening a PROG_ARRAY by its id can leave it in the kernel for
-    /// good.
+    /// Opens the only HASH of `max_entries` that the process `pid` holds. The search goes through
+    /// the descriptors of the process and not the kernel's list of maps: opening a PROG_ARRAY by
+    /// its id can leave it in the kernel for good.
     pub fn of_process(pid: u32, max_entries: u32) -> Result<Self> {
         let mut found = HashMap::new();
         for entry in fs::read_dir(format!("/proc/{pid}/fdinfo"))? {
             // The descriptor may have been closed meanwhile.
-            let Ok(text) = fs::read_to_string(entry?.path()) else { continue };
+            let Ok(text) = fs::read_to_string(entry?.path()) else {
+                continue;
+            };
             let field = |name: &str| {
-                text.lines()
-                    .find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t")?.parse::<u32>().ok())
+                text.lines().find_map(|line| {
+                    line.strip_prefix(name)?
+                        .strip_prefix(":\t")?
+                        .parse::<u32>()
+                        .ok()
+                })
             };
             if field("map_type") == Some(HASH) && field("max_entries") == Some(max_entries) {
                 let id = field("map_id").context("a map has an id")?;
-                let size = |name: &str| field(name).context("a map has sizes").map(|size| size as usize);
+                let size = |name: &str| {
+                    field(name)
+                        .context("a map has sizes")
+                        .map(|size| size as usize)
+                };
                 found.insert(id, [size("key_size")?, size("value_size")?]);
             }
         }
-        ensure!(found.len() == 1, "{} HASH maps of {max_entries} entries", found.len());
+        ensure!(
+            found.len() == 1,
+            "{} HASH maps of {max_entries} entries",
+            found.len()
+        );
         let (id, [key_size, value_size]) = found.into_iter().next().context("there is one")?;
         // The fields are `id`, `next_id` and `open_flags`.
-        let fd =
-            bpf(bpf_cmd::BPF_MAP_GET_FD_BY_ID, &mut [id, 0, 0]).with_context(|| format!("open map {id}"))?;
+        let fd = bpf(bpf_cmd::BPF_MAP_GET_FD_BY_ID, &mut [id, 0, 0])
+            .with_context(|| format!("open map {id}"))?;
         // SAFETY: the kernel has just given us this descriptor.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Self { fd, id, key_size, value_size, max_entries: max_entries as usize })
+        Ok(Self {
+            fd,
+            id,
+            key_size,
+            value_size,
+            max_entries: max_entries as usize,
+        })
     }
 
     /// Writes entries whose keys and values lie one after the other.
     pub fn update(&self, keys: &[u8], values: &[u8]) -> Result<()> {
         let count = keys.len() / self.key_size;
-        ensure!(values.len() == count * self.value_size, "a value for each key");
+        ensure!(
+            values.len() == count * self.value_size,
+            "a value for each key"
+        );
         let mut attr = BatchAttr {
             keys: keys.as_ptr() as u64,
             values: values.as_ptr() as u64,
@@ -66,7 +90,8 @@ impl HashTable {
     }
 }
 
-/// Buffers for `BPF_MAP_LOOKUP_BATCH` over a whole map without any other work. The memory is used again.
+/// Buffers for `BPF_MAP_LOOKUP_BATCH` over a whole map without any other work. The memory is used
+/// again.
 #[derive(Debug)]
 pub struct BareLookups {
     keys: Vec<u8>,
@@ -77,7 +102,11 @@ pub struct BareLookups {
 impl BareLookups {
     /// Makes buffers for system calls of up to `room` entries.
     pub fn new(map: &HashTable, room: usize) -> Self {
-        Self { keys: vec![0; room * map.key_size], values: vec![0; room * map.value_size], room }
+        Self {
+            keys: vec![0; room * map.key_size],
+            values: vec![0; room * map.value_size],
+            room,
+        }
     }
 
     /// Reads the whole map. Returns the number of entries.
@@ -85,7 +114,11 @@ impl BareLookups {
         let (mut cursor, mut next, mut started, mut entries) = (0_u64, 0_u64, false, 0);
         loop {
             let mut attr = BatchAttr {
-                in_batch: if started { (&raw const cursor) as u64 } else { 0 },
+                in_batch: if started {
+                    (&raw const cursor) as u64
+                } else {
+                    0
+                },
                 out_batch: (&raw mut next) as u64,
                 keys: self.keys.as_mut_ptr() as u64,
                 values: self.values.as_mut_ptr() as u64,

@@ -35,10 +35,21 @@ const OTHERS: [(&str, u64); 29] = [
     ("END_OF_FLOW", 3),
 ];
 
-/// Returns the number that a document shows as a number, as the name of a protocol or of the end of a flow, or as flags of TCP.
+/// Returns the number that a document shows as a number, as the name of a protocol or of the end of
+/// a flow, or as flags of TCP.
 pub fn number(value: &Value) -> Option<u64> {
-    let Some(text) = value.as_str() else { return value.as_u64() };
-    let bit = |name: &str| FLAGS.iter().position(|flag| *flag == name).map(|bit| 1 << bit);
-    let known = OTHERS.iter().find(|(name, _)| *name == text).map(|(_, number)| *number);
+    let Some(text) = value.as_str() else {
+        return value.as_u64();
+    };
+    let bit = |name: &str| {
+        FLAGS
+            .iter()
+            .position(|flag| *flag == name)
+            .map(|bit| 1 << bit)
+    };
+    let known = OTHERS
+        .iter()
+        .find(|(name, _)| *name == text)
+        .map(|(_, number)| *number);
     known.or_else(|| text.split('|').map(bit).sum())
 }

@@ -28,12 +28,17 @@ struct Inner {
 }
 
 impl Namespace {
-    /// Makes a named namespace with `lo` up and without IPv6, so that nothing but the test's own packets is seen.
+    /// Makes a named namespace with `lo` up and without IPv6, so that nothing but the test's own
+    /// packets is seen.
     pub fn create(name: &str) -> Result<Self> {
         run("ip", &["netns", "add", name])?;
         let path = Path::new(DIRECTORY).join(name);
         let file = File::open(&path).with_context(|| format!("open {}", path.display()))?;
-        let namespace = Self(Arc::new(Inner { name: Some(name.to_owned()), path, file }));
+        let namespace = Self(Arc::new(Inner {
+            name: Some(name.to_owned()),
+            path,
+            file,
+        }));
         namespace.enter(|| {
             for scope in ["all", "default"] {
                 let knob = format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6");
@@ -50,8 +55,13 @@ impl Namespace {
     /// Opens an existing namespace by name (`ip netns`) or path. It is not deleted on drop.
     pub fn open(name_or_path: &str) -> Result<Self> {
         let path = Path::new(DIRECTORY).join(name_or_path);
-        let file = File::open(&path).with_context(|| format!("open namespace {}", path.display()))?;
-        Ok(Self(Arc::new(Inner { name: None, path, file })))
+        let file =
+            File::open(&path).with_context(|| format!("open namespace {}", path.display()))?;
+        Ok(Self(Arc::new(Inner {
+            name: None,
+            path,
+            file,
+        })))
     }
 
     /// Opens the namespace of the calling process.
@@ -63,14 +73,17 @@ impl Namespace {
         &self.0.path
     }
 
-    /// Runs a command inside the namespace and waits for its end; its standard error becomes the error.
+    /// Runs a command inside the namespace and waits for its end; its standard error becomes the
+    /// error.
     pub fn run(&self, program: &str, arguments: &[&str]) -> Result<()> {
         self.enter(|| run(program, arguments))?
     }
 
     /// Runs a command like [`Namespace::run`] and returns its standard output.
     pub fn output(&self, program: &str, arguments: &[&str]) -> Result<String> {
-        Ok(String::from_utf8(self.enter(|| output(program, arguments))??)?)
+        Ok(String::from_utf8(
+            self.enter(|| output(program, arguments))??,
+        )?)
     }
 
     /// Returns the index of an interface of the namespace.
@@ -78,8 +91,8 @@ impl Namespace {
         self.enter(|| interface_index(name))?
     }
 
-    /// Runs `f` on a thread of its own inside the namespace; child processes of that thread are also inside. A panic of
-    /// `f` is passed on. Fails if the namespace can't be entered.
+    /// Runs `f` on a thread of its own inside the namespace; child processes of that thread are
+    /// also inside. A panic of `f` is passed on. Fails if the namespace can't be entered.
     pub fn enter<T: Send>(&self, f: impl FnOnce() -> T + Send) -> io::Result<T> {
         let fd = self.as_fd();
         thread::scope(|scope| {
@@ -87,12 +100,15 @@ impl Namespace {
                 set_netns(fd)?;
                 Ok(f())
             });
-            inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            inside
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 }
 
-/// A name of a namespace that is a symbolic link, removed on drop. Requests may name no path outside of [`DIRECTORY`].
+/// A name of a namespace that is a symbolic link, removed on drop. Requests may name no path
+/// outside of [`DIRECTORY`].
 #[derive(Debug)]
 pub struct NamespaceLink(PathBuf);
 
@@ -165,7 +181,8 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     }
 }
 
-/// Returns a name prefix that no other test uses. Also removes the namespaces that killed test processes have left.
+/// Returns a name prefix that no other test uses. Also removes the namespaces that killed test
+/// processes have left.
 pub fn unique_prefix() -> String {
     static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     remove_stale();
@@ -185,7 +202,9 @@ fn remove_stale() {
 
 /// Tells whether a name has the prefix of [`unique_prefix`] in a process that has ended.
 pub(crate) fn is_stale(name: &str) -> bool {
-    let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
+    let pid = name
+        .strip_prefix(PREFIX)
+        .and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
     pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
 }
 
@@ -196,8 +215,10 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<()> {
 
 /// Runs a command and returns its standard output.
 pub(crate) fn output(program: &str, arguments: &[&str]) -> Result<Vec<u8>> {
-    let output =
-        Command::new(program).args(arguments).output().with_context(|| format!("start {program}"))?;
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .with_context(|| format!("start {program}"))?;
     ensure!(
         output.status.success(),
         "{program} {}: {}",
@@ -212,6 +233,10 @@ pub(crate) fn interface_index(name: &str) -> Result<u32> {
     let c_name = std::ffi::CString::new(name)?;
     // SAFETY: the name is NUL-terminated and outlives the call.
     let index = unsafe { libc::if_nametoindex(c_name.as_ptr()) };
-    ensure!(index != 0, "interface {name}: {}", io::Error::last_os_error());
+    ensure!(
+        index != 0,
+        "interface {name}: {}",
+        io::Error::last_os_error()
+    );
     Ok(index)
 }

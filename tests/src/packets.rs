@@ -13,7 +13,8 @@ pub fn send_frames(namespace: &Namespace, interface: &str, frame: &[u8], count: 
     namespace
         .enter(|| {
             // SAFETY: no pointers are passed.
-            let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+            let fd =
+                unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
             ensure!(fd >= 0, "packet socket: {}", io::Error::last_os_error());
             // SAFETY: the kernel has just given us this descriptor.
             let socket = unsafe { OwnedFd::from_raw_fd(fd) };
@@ -32,7 +33,11 @@ pub fn send_frames(namespace: &Namespace, interface: &str, frame: &[u8], count: 
                         size_of::<libc::sockaddr_ll>() as u32,
                     )
                 };
-                ensure!(sent == frame.len() as isize, "send a frame: {}", io::Error::last_os_error());
+                ensure!(
+                    sent == frame.len() as isize,
+                    "send a frame: {}",
+                    io::Error::last_os_error()
+                );
             }
             Ok(())
         })

@@ -1,5 +1,5 @@
-//! Pods as a kubelet and a container runtime make them: a cgroup named by the uid, a network namespace, a process in both, and a veth
-//! pair from there to the host.
+//! Pods as a kubelet and a container runtime make them: a cgroup named by the uid, a network
+//! namespace, a process in both, and a veth pair from there to the host.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -92,11 +92,19 @@ impl Pod {
         let names = match self.driver {
             CgroupDriver::Systemd => {
                 let slice = format!("kubepods-burstable-pod{}.slice", self.uid.replace('-', "_"));
-                [top, "kubepods-burstable.slice".to_owned(), slice, "cri-containerd-1.scope".to_owned()]
+                [
+                    top,
+                    "kubepods-burstable.slice".to_owned(),
+                    slice,
+                    "cri-containerd-1.scope".to_owned(),
+                ]
             }
-            CgroupDriver::Cgroupfs => {
-                [top, "kubepods".to_owned(), format!("pod{}", self.uid), "container".to_owned()]
-            }
+            CgroupDriver::Cgroupfs => [
+                top,
+                "kubepods".to_owned(),
+                format!("pod{}", self.uid),
+                "container".to_owned(),
+            ],
         };
         let mut path = unified()?;
         for name in names {
@@ -131,7 +139,8 @@ impl Pod {
         veth_pair(&self.namespace, ETH0, host, &self.interface)
     }
 
-    /// Ends the process and removes the cgroup. The interface ends with [`Self::disconnect`] or the namespace.
+    /// Ends the process and removes the cgroup. The interface ends with [`Self::disconnect`] or the
+    /// namespace.
     pub fn stop(&mut self) {
         if let Some(mut process) = self.process.take() {
             let _ = process.kill();
@@ -165,7 +174,9 @@ impl Drop for Pod {
 /// Returns where cgroups of version 2 are mounted.
 fn unified() -> Result<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts")?;
-    let mut mounts = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let mut mounts = mounts
+        .lines()
+        .map(|line| line.split(' ').collect::<Vec<_>>());
     let mount = mounts.find(|fields| fields.get(2) == Some(&"cgroup2"));
     mount
         .and_then(|fields| fields.get(1).map(|path| Path::new(path).to_owned()))

@@ -1,5 +1,6 @@
-//! The ready-made probes in `probes/`: a folder each, with `NAME.bpf.c` and `NAME.json`, the configuration to push.
-//! The configuration carries the source inline, so that one file is all that a PUT needs.
+//! The ready-made probes in `probes/`: a folder each, with `NAME.bpf.c` and `NAME.json`, the
+//! configuration to push. The configuration carries the source inline, so that one file is all that
+//! a PUT needs.
 
 pub mod capture;
 pub mod index;
@@ -62,7 +63,8 @@ pub fn configuration(name: &str, interface: &str) -> Result<Value> {
     Ok(document)
 }
 
-/// Returns the text that `NAME.json` should have: the present file with the present source in each direction.
+/// Returns the text that `NAME.json` should have: the present file with the present source in each
+/// direction.
 pub fn with_inline_source(name: &str) -> Result<String> {
     let source = source(name)?;
     let mut document = json(name, &format!("{name}.json"))?;

@@ -34,7 +34,11 @@ impl Counted {
     /// Returns the nanoseconds per run since an earlier count; 0 if there was none.
     pub fn per_run_since(&self, earlier: Self) -> f64 {
         let runs = self.runs - earlier.runs;
-        if runs == 0 { 0.0 } else { (self.nanoseconds - earlier.nanoseconds) as f64 / runs as f64 }
+        if runs == 0 {
+            0.0
+        } else {
+            (self.nanoseconds - earlier.nanoseconds) as f64 / runs as f64
+        }
     }
 }
 
@@ -84,19 +88,24 @@ impl Program {
             value: (&raw mut id) as u64,
             flags: 0,
         };
-        bpf(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut attr).with_context(|| format!("look up slot {slot}"))?;
+        bpf(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut attr)
+            .with_context(|| format!("look up slot {slot}"))?;
         Self::from_id(id)
     }
 
     /// Opens a program by its id.
     pub fn from_id(id: u32) -> Result<Self> {
-        let fd = opened(bpf_cmd::BPF_PROG_GET_FD_BY_ID, id).with_context(|| format!("open program {id}"))?;
+        let fd = opened(bpf_cmd::BPF_PROG_GET_FD_BY_ID, id)
+            .with_context(|| format!("open program {id}"))?;
         Ok(Self(fd))
     }
 
     /// Returns the kernel's count of the runs of the program for packets.
     pub fn counted(&self) -> Result<Counted> {
-        Ok(Counted { runs: self.line("run_cnt")?, nanoseconds: self.line("run_time_ns")? })
+        Ok(Counted {
+            runs: self.line("run_cnt")?,
+            nanoseconds: self.line("run_time_ns")?,
+        })
     }
 
     pub fn id(&self) -> Result<u64> {
@@ -106,14 +115,19 @@ impl Program {
     /// Returns the number that the kernel shows of the program under a name.
     fn line(&self, name: &str) -> Result<u64> {
         let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.0.as_raw_fd()))?;
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        line.with_context(|| format!("no {name} of a program"))?.trim().parse().context("not a number")
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.with_context(|| format!("no {name} of a program"))?
+            .trim()
+            .parse()
+            .context("not a number")
     }
 
     /// Runs the program `repeat` times on `frame` (`BPF_PROG_TEST_RUN`).
     ///
-    /// The time is the calling thread's processor time, because the kernel's own figure has only whole nanoseconds per
-    /// run.
+    /// The time is the calling thread's processor time, because the kernel's own figure has only
+    /// whole nanoseconds per run.
     pub fn run(&self, frame: &[u8], repeat: u32) -> Result<Runs> {
         #[repr(C)]
         #[derive(Default)]
@@ -136,7 +150,10 @@ impl Program {
         };
         let started = thread_time()?;
         bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr).context("run a program")?;
-        Ok(Runs { time: thread_time()? - started, verdict: attr.retval as i32 })
+        Ok(Runs {
+            time: thread_time()? - started,
+            verdict: attr.retval as i32,
+        })
     }
 }
 
@@ -148,9 +165,13 @@ pub(crate) fn pinned(pin: &Path) -> Result<OwnedFd> {
         file_flags: u32,
     }
     let path = CString::new(pin.as_os_str().as_bytes())?;
-    let mut attr = Attr { pathname: path.as_ptr() as u64, bpf_fd: 0, file_flags: 0 };
-    let fd =
-        bpf(bpf_cmd::BPF_OBJ_GET, &mut attr).with_context(|| format!("open the pin {}", pin.display()))?;
+    let mut attr = Attr {
+        pathname: path.as_ptr() as u64,
+        bpf_fd: 0,
+        file_flags: 0,
+    };
+    let fd = bpf(bpf_cmd::BPF_OBJ_GET, &mut attr)
+        .with_context(|| format!("open the pin {}", pin.display()))?;
     // SAFETY: the kernel has just given us this descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -164,17 +185,34 @@ pub(crate) fn opened(cmd: bpf_cmd, id: u32) -> io::Result<OwnedFd> {
 }
 
 fn thread_time() -> io::Result<Duration> {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: a live structure that the call fills.
     if unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32))
+    Ok(Duration::new(
+        time.tv_sec.unsigned_abs(),
+        time.tv_nsec as u32,
+    ))
 }
 
 pub(crate) fn bpf<T>(cmd: bpf_cmd, attr: &mut T) -> io::Result<i32> {
-    // SAFETY: a live, fully initialised structure of the length that is passed; what its pointers point to outlives
-    // the call, as the callers hold it.
-    let result = unsafe { libc::syscall(libc::SYS_bpf, cmd as libc::c_long, &raw mut *attr, size_of::<T>()) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
+    // SAFETY: a live, fully initialised structure of the length that is passed; what its pointers
+    // point to outlives the call, as the callers hold it.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            cmd as libc::c_long,
+            &raw mut *attr,
+            size_of::<T>(),
+        )
+    };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result as i32)
+    }
 }

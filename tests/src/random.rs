@@ -7,11 +7,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Random(u64);
 
 impl Random {
-    /// Makes a generator with a seed from the clock, or with `TWINPROBE_SEED`. Prints the seed, so that a failed run
-    /// can be repeated.
+    /// Makes a generator with a seed from the clock, or with `TWINPROBE_SEED`. Prints the seed, so
+    /// that a failed run can be repeated.
     pub fn new() -> Self {
-        let chosen = std::env::var("TWINPROBE_SEED").ok().and_then(|seed| seed.parse().ok());
-        let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64);
+        let chosen = std::env::var("TWINPROBE_SEED")
+            .ok()
+            .and_then(|seed| seed.parse().ok());
+        let now = || {
+            SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(1, |time| time.as_nanos() as u64)
+        };
         let seed: u64 = chosen.unwrap_or_else(now);
         println!("TWINPROBE_SEED={seed}");
         Self(seed | 1)

@@ -6,7 +6,8 @@ use crate::{Daemon, Response};
 
 const BOUNDARY: &str = "----packets";
 
-/// Returns a pcap file with nanoseconds. A packet is its time in nanoseconds since the Unix epoch, and its bytes.
+/// Returns a pcap file with nanoseconds. A packet is its time in nanoseconds since the Unix epoch,
+/// and its bytes.
 pub fn pcap<'a>(packets: impl IntoIterator<Item = (u64, &'a [u8])>) -> Vec<u8> {
     let mut file = head(1);
     for (time, bytes) in packets {
@@ -17,7 +18,10 @@ pub fn pcap<'a>(packets: impl IntoIterator<Item = (u64, &'a [u8])>) -> Vec<u8> {
 
 /// Returns the head of a pcap file with packets of this link type.
 pub fn head(link_type: u32) -> Vec<u8> {
-    [0xa1b2_3c4d, 4 << 16 | 2, 0, 0, 262_144, link_type].into_iter().flat_map(u32::to_le_bytes).collect()
+    [0xa1b2_3c4d, 4 << 16 | 2, 0, 0, 262_144, link_type]
+        .into_iter()
+        .flat_map(u32::to_le_bytes)
+        .collect()
 }
 
 /// Appends a packet of this length with `bytes` captured bytes.

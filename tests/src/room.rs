@@ -48,7 +48,9 @@ impl Room {
         self.fill()?;
         let filler = File::options().write(true).open(&self.0)?;
         let size = filler.metadata()?.len();
-        filler.set_len(size.saturating_sub(bytes)).context("make some room")
+        filler
+            .set_len(size.saturating_sub(bytes))
+            .context("make some room")
     }
 
     /// Removes the file of [`Room::fill`].

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-/// An eBPF source with every map type that can count, each updated once per packet. Compiles for XDP and TC (`SECTION`,
-/// `CONTEXT`, `VERDICT` are macros).
+/// An eBPF source with every map type that can count, each updated once per packet. Compiles for
+/// XDP and TC (`SECTION`, `CONTEXT`, `VERDICT` are macros).
 pub const COUNTERS: &str = include_str!("../bpf/counters.bpf.c");
 
 /// The maps of [`COUNTERS`], and whether each is PERCPU.
@@ -15,7 +15,8 @@ pub const COUNTER_MAPS: [(&str, bool); 5] = [
     ("in_percpu_hash", true),
 ];
 
-/// Returns an XDP program that counts packets in `packets`, an ARRAY of one `__u64`, and returns `verdict`.
+/// Returns an XDP program that counts packets in `packets`, an ARRAY of one `__u64`, and returns
+/// `verdict`.
 pub fn xdp_counter(verdict: &str) -> String {
     format!(
         "#include <linux/bpf.h>\n\
@@ -38,14 +39,16 @@ pub fn xdp_counter(verdict: &str) -> String {
     )
 }
 
-/// Returns the configuration of an XDP probe, whose section is in its source or the macro `SECTION`, for packets of several
-/// buffers.
+/// Returns the configuration of an XDP probe, whose section is in its source or the macro
+/// `SECTION`, for packets of several buffers.
 pub fn with_frags(mut config: Value) -> Value {
     let ingress = &mut config["ingress"];
     if let Some(section) = ingress.pointer_mut("/defines/SECTION") {
         *section = json!("\"xdp.frags\"");
     }
-    let source = ingress["source"].as_str().map(|text| text.replace("SEC(\"xdp\")", "SEC(\"xdp.frags\")"));
+    let source = ingress["source"]
+        .as_str()
+        .map(|text| text.replace("SEC(\"xdp\")", "SEC(\"xdp.frags\")"));
     ingress["source"] = json!(source);
     config
 }
@@ -76,6 +79,8 @@ pub fn total(document: &Value, direction: &str, metric: &str) -> u64 {
 fn sum(value: &Value) -> u64 {
     match value {
         Value::Array(values) => values.iter().map(sum).sum(),
-        value => value.as_u64().unwrap_or_else(|| panic!("{value} is not a counter")),
+        value => value
+            .as_u64()
+            .unwrap_or_else(|| panic!("{value} is not a counter")),
     }
 }

@@ -20,15 +20,34 @@ impl Silent {
     /// Makes the directory and mounts the file system there.
     pub fn mount(directory: &Path) -> Result<Self> {
         std::fs::create_dir_all(directory)?;
-        let server = File::options().read(true).write(true).open("/dev/fuse").context("open /dev/fuse")?;
-        let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", server.as_raw_fd());
-        let (options, target) = (CString::new(options)?, CString::new(directory.as_os_str().as_bytes())?);
+        let server = File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/fuse")
+            .context("open /dev/fuse")?;
+        let options = format!(
+            "fd={},rootmode=40000,user_id=0,group_id=0",
+            server.as_raw_fd()
+        );
+        let (options, target) = (
+            CString::new(options)?,
+            CString::new(directory.as_os_str().as_bytes())?,
+        );
         // SAFETY: NUL-terminated strings that live through the call.
         let result = unsafe {
-            libc::mount(c"silent".as_ptr(), target.as_ptr(), c"fuse".as_ptr(), 0, options.as_ptr().cast())
+            libc::mount(
+                c"silent".as_ptr(),
+                target.as_ptr(),
+                c"fuse".as_ptr(),
+                0,
+                options.as_ptr().cast(),
+            )
         };
         ensure!(result == 0, "mount: {}", std::io::Error::last_os_error());
-        Ok(Self { directory: directory.to_owned(), server: Some(server) })
+        Ok(Self {
+            directory: directory.to_owned(),
+            server: Some(server),
+        })
     }
 }
 

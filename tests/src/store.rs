@@ -26,33 +26,50 @@ impl Store {
         let state = directories.state();
         let path = file(directories);
         ensure!(path.exists(), "{} is not there", path.display());
-        Ok(Self { connection: Connection::open(path)?, state })
+        Ok(Self {
+            connection: Connection::open(path)?,
+            state,
+        })
     }
 
     /// Changes the rows that the statements name.
     pub fn execute(&self, statements: &str) -> Result<()> {
-        self.connection.execute_batch(statements).with_context(|| statements.to_owned())
+        self.connection
+            .execute_batch(statements)
+            .with_context(|| statements.to_owned())
     }
 
     /// Returns the record of a probe.
     pub fn record(&self, probe: &str) -> Result<Vec<u8>> {
-        self.record_in("probes", probe)?.with_context(|| format!("{probe} has no record"))
+        self.record_in("probes", probe)?
+            .with_context(|| format!("{probe} has no record"))
     }
 
     /// Returns the record of a probe in one of the tables [`NAMED`]; `None` if there is none.
     pub fn record_in(&self, table: &str, probe: &str) -> Result<Option<Vec<u8>>> {
         let sql = format!("SELECT record FROM {table} WHERE name = ?1");
-        Ok(self.connection.query_row(&sql, [probe], |row| row.get(0)).optional()?)
+        Ok(self
+            .connection
+            .query_row(&sql, [probe], |row| row.get(0))
+            .optional()?)
     }
 
     /// Replaces the record of a probe.
     pub fn set_record(&self, probe: &str, record: impl AsRef<[u8]>) -> Result<()> {
-        self.change("UPDATE probes SET record = ?2 WHERE name = ?1", probe, record.as_ref())
+        self.change(
+            "UPDATE probes SET record = ?2 WHERE name = ?1",
+            probe,
+            record.as_ref(),
+        )
     }
 
     /// Replaces the record of a probe and those of its revisions.
     pub fn set_all_records(&self, probe: &str, record: impl AsRef<[u8]>) -> Result<()> {
-        self.change("UPDATE revisions SET record = ?2 WHERE name = ?1", probe, record.as_ref())?;
+        self.change(
+            "UPDATE revisions SET record = ?2 WHERE name = ?1",
+            probe,
+            record.as_ref(),
+        )?;
         self.set_record(probe, record)
     }
 
@@ -67,11 +84,15 @@ impl Store {
     pub fn forget(&self, probe: &str) -> Result<()> {
         ensure!(self.rows(probe)? > 0, "there is nothing of {probe}");
         for table in ["windows", "baselines"] {
-            let sql = format!("DELETE FROM {table} WHERE series IN (SELECT id FROM series WHERE name = ?1)");
+            let sql = format!(
+                "DELETE FROM {table} WHERE series IN (SELECT id FROM series WHERE name = ?1)"
+            );
             let _ = self.connection.execute(&sql, [probe])?;
         }
         for table in NAMED.iter().chain(&["series"]) {
-            let _ = self.connection.execute(&format!("DELETE FROM {table} WHERE name = ?1"), [probe])?;
+            let _ = self
+                .connection
+                .execute(&format!("DELETE FROM {table} WHERE name = ?1"), [probe])?;
         }
         Ok(())
     }
@@ -79,8 +100,9 @@ impl Store {
     /// Returns the number of rows about a probe in all tables.
     pub fn rows(&self, probe: &str) -> Result<u64> {
         let named = NAMED.iter().chain(&["series"]);
-        let mut counts: Vec<String> =
-            named.map(|table| format!("(SELECT count(*) FROM {table} WHERE name = ?1)")).collect();
+        let mut counts: Vec<String> = named
+            .map(|table| format!("(SELECT count(*) FROM {table} WHERE name = ?1)"))
+            .collect();
         for table in ["windows", "baselines"] {
             let of = format!("{table} JOIN series ON {table}.series = series.id WHERE name = ?1");
             counts.push(format!("(SELECT count(*) FROM {of})"));
@@ -89,7 +111,8 @@ impl Store {
         Ok(self.connection.query_row(&sql, [probe], |row| row.get(0))?)
     }
 
-    /// Returns the number of the newest window of a probe that was not set aside, 0 if there is none.
+    /// Returns the number of the newest window of a probe that was not set aside, 0 if there is
+    /// none.
     pub fn newest(&self, probe: &str) -> Result<u64> {
         let sql = "SELECT coalesce(max(seq), 0) FROM windows JOIN series ON windows.series = series.id \
                    WHERE name = ?1 AND form <> 3";
@@ -109,7 +132,9 @@ impl Store {
     pub fn id(&self, probe: &str, seq: u64) -> Result<i64> {
         let sql = "SELECT windows.id FROM windows JOIN series ON windows.series = series.id \
                    WHERE name = ?1 AND seq = ?2";
-        let id = self.connection.query_row(sql, params![probe, seq], |row| row.get(0));
+        let id = self
+            .connection
+            .query_row(sql, params![probe, seq], |row| row.get(0));
         id.with_context(|| format!("window {seq} of {probe}"))
     }
 
@@ -127,7 +152,11 @@ impl Store {
             return read(&path);
         }
         let id = self.id(probe, seq)?;
-        Ok(self.connection.query_row("SELECT body FROM windows WHERE id = ?1", [id], |row| row.get(0))?)
+        Ok(self
+            .connection
+            .query_row("SELECT body FROM windows WHERE id = ?1", [id], |row| {
+                row.get(0)
+            })?)
     }
 
     /// Replaces the body of a window, which stays a file or in the store.
@@ -137,8 +166,10 @@ impl Store {
             return Ok(fs::write(path, body)?);
         }
         let id = self.id(probe, seq)?;
-        let changed =
-            self.connection.execute("UPDATE windows SET body = ?2 WHERE id = ?1", params![id, body])?;
+        let changed = self.connection.execute(
+            "UPDATE windows SET body = ?2 WHERE id = ?1",
+            params![id, body],
+        )?;
         ensure!(changed == 1, "{changed} windows");
         Ok(())
     }
@@ -152,9 +183,11 @@ impl Store {
 
     /// Returns the state of a probe's windows.
     pub fn windows_state(&self, probe: &str) -> Result<Vec<u8>> {
-        Ok(self
-            .connection
-            .query_row("SELECT state FROM series WHERE name = ?1", [probe], |row| row.get(0))?)
+        Ok(self.connection.query_row(
+            "SELECT state FROM series WHERE name = ?1",
+            [probe],
+            |row| row.get(0),
+        )?)
     }
 
     /// Replaces the state of a probe's windows.
@@ -177,10 +210,17 @@ pub fn file(directories: &Directories) -> PathBuf {
 /// Returns the verdict of `twinprobe doctor` on the store, with findings.
 pub fn examined(directories: &Directories) -> Result<(String, String)> {
     let mut command = Command::new(binary()?);
-    let output = command.args(["doctor", "-o", "json", "--state-dir"]).arg(directories.state()).output()?;
+    let output = command
+        .args(["doctor", "-o", "json", "--state-dir"])
+        .arg(directories.state())
+        .output()?;
     let said = || String::from_utf8_lossy(&output.stderr).into_owned();
     let checks: Value = serde_json::from_slice(&output.stdout).with_context(said)?;
-    let check = checks.as_array().into_iter().flatten().find(|check| check["name"] == "store");
+    let check = checks
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|check| check["name"] == "store");
     let check = check.with_context(|| format!("no check of the store in {checks}"))?;
     let field = |name: &str| check[name].as_str().unwrap_or_default().to_owned();
     Ok((field("verdict"), field("found")))

@@ -30,24 +30,40 @@ struct Chunked {
 }
 
 impl Stream {
-    /// Requests a stream and waits for the headers: from then on the daemon counts the stream as a client.
+    /// Requests a stream and waits for the headers: from then on the daemon counts the stream as a
+    /// client.
     pub fn open(daemon: &Daemon, path: &str, accept: &str) -> Result<Self> {
-        let Address::Unix(socket) = daemon.address() else { bail!("streams are read from a socket") };
+        let Address::Unix(socket) = daemon.address() else {
+            bail!("streams are read from a socket")
+        };
         let mut connection = UnixStream::connect(socket)?;
         connection.set_read_timeout(Some(TIMEOUT))?;
-        write!(connection, "GET {path} HTTP/1.1\r\nhost: localhost\r\naccept: {accept}\r\n\r\n")?;
+        write!(
+            connection,
+            "GET {path} HTTP/1.1\r\nhost: localhost\r\naccept: {accept}\r\n\r\n"
+        )?;
         let mut connection = BufReader::with_capacity(256 << 10, connection);
         let mut headers = String::new();
         while !headers.ends_with("\r\n\r\n") {
-            ensure!(connection.read_line(&mut headers)? > 0, "cut off: {headers}");
+            ensure!(
+                connection.read_line(&mut headers)? > 0,
+                "cut off: {headers}"
+            );
         }
         ensure!(headers.starts_with("HTTP/1.1 200 "), "{headers}");
-        let body = Chunked { connection, left: 0, ended: false };
-        Ok(Self { headers, body: BufReader::new(body) })
+        let body = Chunked {
+            connection,
+            left: 0,
+            ended: false,
+        };
+        Ok(Self {
+            headers,
+            body: BufReader::new(body),
+        })
     }
 
-    /// Returns the bare connection, for readers that need only speed. It yields the bytes of the body and of
-    /// the frames around its chunks.
+    /// Returns the bare connection, for readers that need only speed. It yields the bytes of the
+    /// body and of the frames around its chunks.
     pub fn into_connection(self) -> impl Read + Send + 'static {
         self.body.into_inner().connection.into_inner()
     }

@@ -21,7 +21,17 @@ impl Tmpfs {
     /// Makes the directory and mounts a tmpfs of `bytes` there.
     pub fn mount(at: &Path, bytes: u64) -> Result<Self> {
         fs::create_dir_all(at)?;
-        run("mount", &["-t", "tmpfs", "-o", &format!("size={bytes}"), "twinprobe-test", path(at)?])?;
+        run(
+            "mount",
+            &[
+                "-t",
+                "tmpfs",
+                "-o",
+                &format!("size={bytes}"),
+                "twinprobe-test",
+                path(at)?,
+            ],
+        )?;
         Ok(Self(at.to_owned()))
     }
 
@@ -43,7 +53,9 @@ impl Tmpfs {
     /// Makes the file system read-only once no file is open for writing.
     pub fn read_only(&self) -> Result<()> {
         // The kernel refuses while a file is open for writing.
-        wait_for("read-only", PATIENCE, || run("mount", &["-o", "remount,ro", path(&self.0)?]))
+        wait_for("read-only", PATIENCE, || {
+            run("mount", &["-o", "remount,ro", path(&self.0)?])
+        })
     }
 
     /// Makes the file system writable again.
@@ -68,7 +80,10 @@ pub(crate) fn unmount(at: &Path) {
 /// Unmounts the file systems that killed test processes left below directories of `stale` names.
 pub(crate) fn unmount_stale(stale: impl Fn(&str) -> bool) {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    for at in mounts.lines().filter_map(|line| Some(Path::new(line.split(' ').nth(1)?))) {
+    for at in mounts
+        .lines()
+        .filter_map(|line| Some(Path::new(line.split(' ').nth(1)?)))
+    {
         if at.iter().any(|part| part.to_str().is_some_and(&stale)) {
             unmount(at);
         }

@@ -18,8 +18,8 @@ pub const MON1: &str = "mon1";
 /// The interface in namespace `sink` that receives the traffic from `mon`.
 pub const SINK0: &str = "sink0";
 
-/// A monitored namespace between a generating and a receiving one. No interface has an address, IPv6 and ARP are off:
-/// the only packets are those that a test sends. Drop removes all of it.
+/// A monitored namespace between a generating and a receiving one. No interface has an address,
+/// IPv6 and ARP are off: the only packets are those that a test sends. Drop removes all of it.
 #[derive(Debug)]
 pub struct Topology {
     generator: Namespace,
@@ -69,13 +69,14 @@ impl Topology {
         self.monitor.path()
     }
 
-    /// Makes packets that arrive at mon0 and pass all TC ingress programs leave through mon1, TC egress included, until
-    /// the guard is dropped.
+    /// Makes packets that arrive at mon0 and pass all TC ingress programs leave through mon1, TC
+    /// egress included, until the guard is dropped.
     pub fn forward_to_egress(&self) -> Result<EgressForward> {
         EgressForward::attach(&self.monitor, MON0, MON1)
     }
 
-    /// Returns the counters of `mon0`. They lack packets that native XDP programs have dropped or redirected.
+    /// Returns the counters of `mon0`. They lack packets that native XDP programs have dropped or
+    /// redirected.
     pub fn mon0_stats(&self) -> Result<InterfaceStats> {
         interface_stats(&self.monitor, MON0)
     }
@@ -91,11 +92,15 @@ impl Topology {
 
 /// Returns the counters of one interface, by `ip -s link`.
 pub fn interface_stats(namespace: &Namespace, interface: &str) -> Result<InterfaceStats> {
-    let json = namespace.enter(|| output("ip", &["-s", "-j", "link", "show", "dev", interface]))??;
-    let document: serde_json::Value = serde_json::from_slice(&json).context("parse ip -s -j link")?;
+    let json =
+        namespace.enter(|| output("ip", &["-s", "-j", "link", "show", "dev", interface]))??;
+    let document: serde_json::Value =
+        serde_json::from_slice(&json).context("parse ip -s -j link")?;
     let stats = &document[0]["stats64"];
     let number = |direction: &str, field: &str| {
-        stats[direction][field].as_u64().with_context(|| format!("{interface} has no {direction}.{field}"))
+        stats[direction][field]
+            .as_u64()
+            .with_context(|| format!("{interface} has no {direction}.{field}"))
     };
     Ok(InterfaceStats {
         rx_packets: number("rx", "packets")?,
@@ -107,12 +112,18 @@ pub fn interface_stats(namespace: &Namespace, interface: &str) -> Result<Interfa
     })
 }
 
-/// Makes a veth pair with both ends up. A veth end receives redirected XDP frames only if it runs native XDP or GRO.
-/// GRO is switched on before an end comes up, because that is when the kernel sets up its polling.
+/// Makes a veth pair with both ends up. A veth end receives redirected XDP frames only if it runs
+/// native XDP or GRO. GRO is switched on before an end comes up, because that is when the kernel
+/// sets up its polling.
 pub fn veth_pair(a: &Namespace, a_name: &str, b: &Namespace, b_name: &str) -> Result<()> {
     let b_path = b.path().to_string_lossy();
     a.enter(|| {
-        run("ip", &["link", "add", a_name, "type", "veth", "peer", "name", b_name, "netns", &b_path])
+        run(
+            "ip",
+            &[
+                "link", "add", a_name, "type", "veth", "peer", "name", b_name, "netns", &b_path,
+            ],
+        )
     })??;
     let ends = [(a, a_name), (b, b_name)];
     for (namespace, name) in ends {

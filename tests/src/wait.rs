@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::Daemon;
 
-/// The limit of a wait for an event that takes a moment on an idle machine and has no other limit: a test
-/// that reaches it would wait forever.
+/// The limit of a wait for an event that takes a moment on an idle machine and has no other limit:
+/// a test that reaches it would wait forever.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 /// The interval of looks.
 const STEP: Duration = Duration::from_millis(5);
@@ -29,8 +29,8 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Result
     }
 }
 
-/// A flag that tells threads to end. It is set on drop, also by a panic, because a scope waits for its
-/// threads.
+/// A flag that tells threads to end. It is set on drop, also by a panic, because a scope waits for
+/// its threads.
 #[derive(Debug)]
 pub struct EndOnDrop<'a>(pub &'a AtomicBool);
 
@@ -40,8 +40,8 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// Waits until the probe has attachments to `interface`, one per direction, and all are `state` (`attached`,
-/// `pending`). Returns the probe's status.
+/// Waits until the probe has attachments to `interface`, one per direction, and all are `state`
+/// (`attached`, `pending`). Returns the probe's status.
 pub fn wait_for_attachment(
     daemon: &Daemon,
     probe: &str,
@@ -61,6 +61,11 @@ pub fn wait_for_attachment(
 
 /// Returns the attachments to one interface in a probe's status.
 pub fn attachments<'a>(status: &'a Value, interface: &str) -> Vec<&'a Value> {
-    let all = status["interfaces"].as_array().map(Vec::as_slice).unwrap_or_default();
-    all.iter().filter(|attachment| attachment["interface"] == interface).collect()
+    let all = status["interfaces"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    all.iter()
+        .filter(|attachment| attachment["interface"] == interface)
+        .collect()
 }

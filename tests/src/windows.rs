@@ -16,9 +16,9 @@ pub const SOURCE: &str = include_str!("../bpf/windows.bpf.c");
 /// The maps of [`SOURCE`] that agree in every window.
 const COUNTED: [&str; 4] = ["in_array", "in_hash", "in_percpu_array", "in_percpu_hash"];
 
-/// Returns a configuration with [`SOURCE`] at mon0, which drops the packets that it has counted. Its metrics are those
-/// of the windows, the cumulative `total` and the live `live`; with `queued` in `defines` also the queue `serials` and
-/// the number of serials that did not fit, `unqueued`.
+/// Returns a configuration with [`SOURCE`] at mon0, which drops the packets that it has counted.
+/// Its metrics are those of the windows, the cumulative `total` and the live `live`; with `queued`
+/// in `defines` also the queue `serials` and the number of serials that did not fit, `unqueued`.
 pub fn config(window_config: &Value, defines: &[(&str, &str)]) -> Value {
     let mut metrics: Vec<Value> = COUNTED.iter().map(|map| window(map, map)).collect();
     for metric in metrics.iter_mut().skip(2) {
@@ -43,7 +43,12 @@ pub fn config(window_config: &Value, defines: &[(&str, &str)]) -> Value {
 /// Panics if the window's maps disagree.
 pub fn packets(document: &Value) -> u64 {
     let counts = COUNTED.map(|map| total(document, "ingress", map));
-    assert_eq!(counts, [counts[0]; COUNTED.len()], "maps disagree in window {}", document["window"]);
+    assert_eq!(
+        counts,
+        [counts[0]; COUNTED.len()],
+        "maps disagree in window {}",
+        document["window"]
+    );
     counts[0]
 }
 
@@ -54,7 +59,10 @@ pub fn packets(document: &Value) -> u64 {
 pub fn values(document: &Value, metric: &str) -> Vec<u64> {
     let entries = document["ingress"][metric]["entries"].as_array();
     let entries = entries.unwrap_or_else(|| panic!("no {metric} in {document}"));
-    entries.iter().map(|entry| entry["value"].as_u64().expect("a number")).collect()
+    entries
+        .iter()
+        .map(|entry| entry["value"].as_u64().expect("a number"))
+        .collect()
 }
 
 /// A client of the windows of one probe.
@@ -106,15 +114,18 @@ impl List {
 }
 
 impl Windows {
-    /// Makes a client for the probe of this name, which need not exist. It also works with later daemons on the same
-    /// socket.
+    /// Makes a client for the probe of this name, which need not exist. It also works with later
+    /// daemons on the same socket.
     pub fn of(daemon: &Daemon, probe: &str) -> Self {
         Self::at(daemon.address(), probe)
     }
 
     /// Makes a client like [`Windows::of`] for the daemon that listens at an address.
     pub fn at(address: Address, probe: &str) -> Self {
-        Self { address, path: format!("/v1/probes/{probe}/windows") }
+        Self {
+            address,
+            path: format!("/v1/probes/{probe}/windows"),
+        }
     }
 
     pub fn path(&self, seq: u64) -> String {
@@ -142,7 +153,12 @@ impl Windows {
     /// Lists the windows. `query` has no `?`.
     pub fn try_list(&self, query: &str) -> Result<List> {
         let answer = self.request("GET", &format!("{}?{query}", self.path))?;
-        ensure!(answer.status == 200, "{}: {}", answer.status, String::from_utf8_lossy(&answer.body));
+        ensure!(
+            answer.status == 200,
+            "{}: {}",
+            answer.status,
+            String::from_utf8_lossy(&answer.body)
+        );
         List::parse(&answer.json())
     }
 
@@ -175,8 +191,8 @@ impl Windows {
         answer.expect("an answer").expect(200).body
     }
 
-    /// Begins to read a window and hangs up after this many bytes of the answer, header included. Returns true if there
-    /// were that many.
+    /// Begins to read a window and hangs up after this many bytes of the answer, header included.
+    /// Returns true if there were that many.
     pub fn read_and_hang_up(&self, method: &str, seq: Option<u64>, bytes: usize) -> Result<bool> {
         let path = seq.map_or_else(|| self.path.clone(), |seq| self.path(seq));
         http::take(&self.address, method, &path, bytes)
@@ -184,12 +200,15 @@ impl Windows {
 
     /// Acknowledges windows up to `seq`, for one collector or for all.
     pub fn acknowledge(&self, seq: u64, collector: Option<&str>) -> Result<Response> {
-        let query = collector.map(|name| format!("?collector={name}")).unwrap_or_default();
+        let query = collector
+            .map(|name| format!("?collector={name}"))
+            .unwrap_or_default();
         self.request("DELETE", &(self.path(seq) + &query))
     }
 }
 
-/// A collector that takes every window once and acknowledges it, even if the daemon is killed meanwhile.
+/// A collector that takes every window once and acknowledges it, even if the daemon is killed
+/// meanwhile.
 #[derive(Debug)]
 pub struct Collector {
     pub windows: Windows,
@@ -202,17 +221,29 @@ pub struct Collector {
 impl Collector {
     /// Makes a collector that has taken no window yet.
     pub fn new(windows: Windows, name: Option<&str>) -> Self {
-        Self { windows, name: name.map(str::to_owned), taken: 0, acknowledged: 0 }
+        Self {
+            windows,
+            name: name.map(str::to_owned),
+            taken: 0,
+            acknowledged: 0,
+        }
     }
 
-    /// Takes all new windows, or waits up to `wait` seconds for one, and returns their number. An error of the
-    /// connection can be tried again; everything else that is wrong is a panic.
+    /// Takes all new windows, or waits up to `wait` seconds for one, and returns their number. An
+    /// error of the connection can be tried again; everything else that is wrong is a panic.
     pub fn round(&mut self, wait: f64, mut take: impl FnMut(&Value)) -> Result<usize> {
         self.settle()?;
-        let list = self.windows.try_list(&format!("after={}&wait={wait}", self.taken))?;
+        let list = self
+            .windows
+            .try_list(&format!("after={}&wait={wait}", self.taken))?;
         assert_eq!(list.lost, 0, "windows were lost");
         for (n, window) in list.windows.iter().enumerate() {
-            assert_eq!(window.seq, self.taken + 1, "windows are numbered without gaps: {:?}", list.seqs());
+            assert_eq!(
+                window.seq,
+                self.taken + 1,
+                "windows are numbered without gaps: {:?}",
+                list.seqs()
+            );
             let answer = self.windows.try_get(window.seq)?.expect(200).json();
             assert_eq!(answer["window"]["seq"], window.seq);
             assert_eq!(answer["window"].get("lost_windows"), None);
@@ -229,7 +260,9 @@ impl Collector {
 
     fn settle(&mut self) -> Result<()> {
         if self.acknowledged < self.taken {
-            self.windows.acknowledge(self.taken, self.name.as_deref())?.expect(204);
+            self.windows
+                .acknowledge(self.taken, self.name.as_deref())?
+                .expect(204);
             self.acknowledged = self.taken;
         }
         Ok(())
@@ -237,7 +270,11 @@ impl Collector {
 }
 
 /// Waits until the status of a probe's windows is as wanted, and returns it.
-pub fn wait_for_status(daemon: &Daemon, probe: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
+pub fn wait_for_status(
+    daemon: &Daemon,
+    probe: &str,
+    wanted: impl Fn(&Value) -> bool,
+) -> Result<Value> {
     wait_for("the status of the windows", PATIENCE, || {
         let status = daemon.json(&format!("/v1/probes/{probe}"))["windows"].clone();
         ensure!(wanted(&status), "{status}");

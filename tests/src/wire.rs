@@ -24,20 +24,47 @@ impl std::ops::Add for Traffic {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        Self { frames: self.frames + other.frames, bytes: self.bytes + other.bytes }
+        Self {
+            frames: self.frames + other.frames,
+            bytes: self.bytes + other.bytes,
+        }
     }
 }
 
 /// Makes a veth pair whose ends are down and as the kernel makes them.
 pub fn pair(a: &Namespace, a_name: &str, b: &Namespace, b_name: &str) -> Result<()> {
     let path = b.path().to_string_lossy().into_owned();
-    a.run("ip", &["link", "add", a_name, "type", "veth", "peer", "name", b_name, "netns", &path])
+    a.run(
+        "ip",
+        &[
+            "link", "add", a_name, "type", "veth", "peer", "name", b_name, "netns", &path,
+        ],
+    )
 }
 
 /// Switches off the offloads of an interface.
 pub fn switch_off(namespace: &Namespace, interface: &str) -> Result<()> {
-    let off = ["tso", "off", "gso", "off", "gro", "off", "tx-udp-segmentation", "off", "txvlan", "off"];
-    namespace.run("ethtool", &[&["-K", interface][..], &off, &["tx-vlan-stag-hw-insert", "off"]].concat())
+    let off = [
+        "tso",
+        "off",
+        "gso",
+        "off",
+        "gro",
+        "off",
+        "tx-udp-segmentation",
+        "off",
+        "txvlan",
+        "off",
+    ];
+    namespace.run(
+        "ethtool",
+        &[
+            &["-K", interface][..],
+            &off,
+            &["tx-vlan-stag-hw-insert", "off"],
+        ]
+        .concat(),
+    )
 }
 
 /// A connection whose data is all sent and acknowledged. It stays open, so that nothing follows.
@@ -73,17 +100,26 @@ impl Connection {
 
 fn limit(stream: &TcpStream) -> Result<()> {
     let wanted = UNDER_WAY;
-    let (value, size) = (&raw const wanted, size_of::<libc::c_int>() as libc::socklen_t);
+    let (value, size) = (
+        &raw const wanted,
+        size_of::<libc::c_int>() as libc::socklen_t,
+    );
     // SAFETY: the option is a number, which the pointer leads to.
     let set = unsafe {
-        libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, value.cast(), size)
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_SNDBUF,
+            value.cast(),
+            size,
+        )
     };
     ensure!(set == 0, "SO_SNDBUF: {}", std::io::Error::last_os_error());
     Ok(())
 }
 
-/// Returns the traffic that a socket has sent, by `struct tcp_info`. Each segment has Ethernet, IPv4, and TCP with
-/// times; the first one has 8 more bytes of options.
+/// Returns the traffic that a socket has sent, by `struct tcp_info`. Each segment has Ethernet,
+/// IPv4, and TCP with times; the first one has 8 more bytes of options.
 fn sent(stream: &TcpStream, is_client: bool) -> Result<Traffic> {
     let mut info = [0_u8; 256];
     let mut size = info.len() as libc::socklen_t;
@@ -97,9 +133,19 @@ fn sent(stream: &TcpStream, is_client: bool) -> Result<Traffic> {
             &mut size,
         )
     };
-    ensure!(got == 0 && size >= 228, "TCP_INFO: {}", std::io::Error::last_os_error());
-    let word =
-        |at: usize| u64::from(u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]));
+    ensure!(
+        got == 0 && size >= 228,
+        "TCP_INFO: {}",
+        std::io::Error::last_os_error()
+    );
+    let word = |at: usize| {
+        u64::from(u32::from_ne_bytes([
+            info[at],
+            info[at + 1],
+            info[at + 2],
+            info[at + 3],
+        ]))
+    };
     let bytes_sent = word(200) | word(204) << 32;
     ensure!(word(100) == 0, "{} segments were sent again", word(100));
     // An acknowledgement of such segments has an additional option (SACK, RFC 2018 and 2883).
@@ -107,7 +153,10 @@ fn sent(stream: &TcpStream, is_client: bool) -> Result<Traffic> {
     ensure!(word(224) == 0, "{} segments came out of order", word(224));
     // The answer to the first segment is sent before there is a socket.
     let frames = word(136) + u64::from(!is_client);
-    Ok(Traffic { frames, bytes: bytes_sent + frames * (14 + 20 + 32) + 8 })
+    Ok(Traffic {
+        frames,
+        bytes: bytes_sent + frames * (14 + 20 + 32) + 8,
+    })
 }
 
 /// Waits until both sides have sent everything: an answer may be held back for some time.
@@ -115,7 +164,10 @@ pub fn settled(connection: &Connection) -> Result<(Traffic, Traffic)> {
     let begun = Instant::now();
     let (mut last, mut since) = (connection.sent()?, Instant::now());
     while since.elapsed() < Duration::from_millis(250) {
-        ensure!(begun.elapsed() < Duration::from_secs(60), "the connection does not come to rest");
+        ensure!(
+            begun.elapsed() < Duration::from_secs(60),
+            "the connection does not come to rest"
+        );
         thread::sleep(Duration::from_millis(10));
         let now = connection.sent()?;
         if now != last {

@@ -1,4 +1,5 @@
-//! Non-adaptive, adaptive and fully adaptive probes, by the number of features that are wanted (Fig. 6).
+//! Non-adaptive, adaptive and fully adaptive probes, by the number of features that are wanted
+//! (Fig. 6).
 
 use anyhow::Result;
 use twinprobe_tests::measure::Sample;
@@ -11,12 +12,15 @@ use crate::frame::table::Table;
 use crate::scenes::adaptive::{ALL, Kind, Probe};
 
 const WANTED: [u32; 6] = [1, 10, 25, 50, 75, 100];
-/// The goal for one feature: the adaptive probe takes at least this many times as long as the fully adaptive
-/// probe.
+/// The goal for one feature: the adaptive probe takes at least this many times as long as the fully
+/// adaptive probe.
 const GOAL: f64 = 10.0;
 
 pub fn run(bench: &Bench) -> Result<Section> {
-    let (repeat, packets) = (bench.times(1_000_000, 10_000) as u32, bench.part_of(8_000_000, 20_000));
+    let (repeat, packets) = (
+        bench.times(1_000_000, 10_000) as u32,
+        bench.part_of(8_000_000, 20_000),
+    );
     let mut section = Section::new(
         "Adaptive and fully adaptive probes (Fig. 6)",
         "What does a packet cost if a program has only the wanted features, and if it asks at run time?",
@@ -67,12 +71,20 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "adaptive / fully",
         "null",
     ]);
-    let mut bytes =
-        Table::new(&["hook", "features", "map bytes: non-adaptive", "adaptive", "fully adaptive"]);
+    let mut bytes = Table::new(&[
+        "hook",
+        "features",
+        "map bytes: non-adaptive",
+        "adaptive",
+        "fully adaptive",
+    ]);
     let (mut panels, mut claims, mut floors) = (Vec::new(), Vec::new(), Vec::new());
     for hook in ["xdp", "tc"] {
         let names = ["non-adaptive", "adaptive", "fully adaptive", "empty"];
-        let mut curves = names.map(|name| Curve { name: name.into(), points: Vec::new() });
+        let mut curves = names.map(|name| Curve {
+            name: name.into(),
+            points: Vec::new(),
+        });
         let mut non = Probe::new(bench, Kind::NonAdaptive, hook, ALL)?;
         let mut empty = Probe::new(bench, Kind::Empty, hook, 0)?;
         for wanted in bench.cases(&WANTED, &[1]) {
@@ -89,10 +101,18 @@ pub fn run(bench: &Bench) -> Result<Section> {
             }
             let at = [hook.to_owned(), wanted.to_string()];
             let times = ns.times();
-            for (curve, time) in curves.iter_mut().zip([times[1], times[2], times[3], times[0]]) {
+            for (curve, time) in curves
+                .iter_mut()
+                .zip([times[1], times[2], times[3], times[0]])
+            {
                 curve.points.push((f64::from(wanted), time));
             }
-            runs.row(at.iter().cloned().chain(times.map(|time| time.show(1))).chain(ns.ratios()));
+            runs.row(
+                at.iter()
+                    .cloned()
+                    .chain(times.map(|time| time.show(1)))
+                    .chain(ns.ratios()),
+            );
             let rates = packet.times().map(|time| time.inverse(1e3).show(2));
             live.row(at.iter().cloned().chain(rates).chain(packet.ratios()));
             let sizes = [&non, &adaptive, &fully].map(|probe| probe.map_bytes.to_string());
@@ -113,14 +133,23 @@ pub fn run(bench: &Bench) -> Result<Section> {
                 ));
             }
         }
-        panels.push(Panel { title: hook.to_uppercase(), curves: curves.into() });
+        panels.push(Panel {
+            title: hook.to_uppercase(),
+            curves: curves.into(),
+        });
     }
     section.tables = vec![runs, live, bytes];
     section.figures.push(Figure {
         name: "adaptivity",
         title: "Time per packet by the number of features that are wanted",
-        x: Axis { label: "features wanted", logarithmic: false },
-        y: Axis { label: "ns per packet", logarithmic: false },
+        x: Axis {
+            label: "features wanted",
+            logarithmic: false,
+        },
+        y: Axis {
+            label: "ns per packet",
+            logarithmic: false,
+        },
         panels,
     });
     section.meaning = format!(
@@ -141,8 +170,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// The nanoseconds of each way, measured in turns: fully adaptive, fully adaptive again, adaptive, non-adaptive,
-/// empty.
+/// The nanoseconds of each way, measured in turns: fully adaptive, fully adaptive again, adaptive,
+/// non-adaptive, empty.
 struct Turns([Sample; 5]);
 
 impl Turns {
@@ -157,8 +186,8 @@ impl Turns {
         Estimate::of_ratio(&self.0[2], &self.0[0])
     }
 
-    /// Returns another way's time relative to the fully adaptive probe's time, both without the time of an
-    /// empty program.
+    /// Returns another way's time relative to the fully adaptive probe's time, both without the
+    /// time of an empty program.
     fn ratio_above(&self, way: usize, decimals: usize) -> String {
         show_ratio_above(&self.0[way], &self.0[0], &self.0[4], decimals)
     }

@@ -85,9 +85,21 @@ struct Case {
 }
 
 const CASES: [Case; 3] = [
-    Case { name: "windows, 4 + 16 bytes", resets: true, is_wide: false },
-    Case { name: "sums, 4 + 16 bytes", resets: false, is_wide: false },
-    Case { name: "sums, 16 + 32 bytes", resets: false, is_wide: true },
+    Case {
+        name: "windows, 4 + 16 bytes",
+        resets: true,
+        is_wide: false,
+    },
+    Case {
+        name: "sums, 4 + 16 bytes",
+        resets: false,
+        is_wide: false,
+    },
+    Case {
+        name: "sums, 16 + 32 bytes",
+        resets: false,
+        is_wide: true,
+    },
 ];
 
 pub fn run(bench: &Bench) -> Result<Section> {
@@ -118,9 +130,18 @@ pub fn run(bench: &Bench) -> Result<Section> {
         section.generator = Some(scene.generator.clone());
         let rounds = bench.rounds(20, 2);
         for (answer, path) in [
-            ("chart, ten keys", format!("{PROBE}/series?metric=talkers&field=bytes&top=10")),
-            ("chart, one key", format!("{PROBE}/series?metric=talkers&field=bytes&key=198.18.0.7")),
-            ("window, ten entries", format!("{PROBE}/windows/{}?top=10&by=bytes", scene.windows)),
+            (
+                "chart, ten keys",
+                format!("{PROBE}/series?metric=talkers&field=bytes&top=10"),
+            ),
+            (
+                "chart, one key",
+                format!("{PROBE}/series?metric=talkers&field=bytes&key=198.18.0.7"),
+            ),
+            (
+                "window, ten entries",
+                format!("{PROBE}/windows/{}?top=10&by=bytes", scene.windows),
+            ),
         ] {
             let measured = scene.measure(&path, rounds)?;
             if answer.starts_with("chart") {
@@ -140,7 +161,11 @@ pub fn run(bench: &Bench) -> Result<Section> {
         of the time. It reads the one number of each entry that the chart is about, and nothing else of the value."
         .to_owned();
     let slowest = claims.iter().map(|(_, ms, _)| *ms).fold(0.0, f64::max);
-    let largest = claims.iter().map(|(.., bytes)| *bytes).max().unwrap_or_default();
+    let largest = claims
+        .iter()
+        .map(|(.., bytes)| *bytes)
+        .max()
+        .unwrap_or_default();
     section.claims.push(Claim {
         claim: "a chart of 360 windows with 30,000 keys each",
         paper: "goal <= 300 ms, <= 200 KiB",
@@ -153,7 +178,11 @@ pub fn run(bench: &Bench) -> Result<Section> {
                 .collect::<Vec<_>>()
                 .join("; "),
             largest / 1024,
-            if slowest <= TIME && largest <= BYTES { "" } else { " (missed)" }
+            if slowest <= TIME && largest <= BYTES {
+                ""
+            } else {
+                " (missed)"
+            }
         ),
         peers: String::new(),
     });
@@ -179,7 +208,11 @@ struct Measured {
 impl Scene {
     /// Closes windows, each with a packet of every key.
     fn new(bench: &Bench, case: Case) -> Result<Self> {
-        let (windows, keys) = if bench.quick { (12, 1_000) } else { (WINDOWS, KEYS) };
+        let (windows, keys) = if bench.quick {
+            (12, 1_000)
+        } else {
+            (WINDOWS, KEYS)
+        };
         let site = Site::new(bench)?;
         let daemon = site.daemon(&["--retain-bytes", "4294967296"])?;
         let mut metric = json!({ "name": "talkers", "map": "talkers", "snapshot": true });
@@ -189,25 +222,48 @@ impl Scene {
         if case.is_wide {
             metric["merge"] = json!({ "first": "min", "last": "max" });
         }
-        let defines = if case.is_wide { json!({ "WIDE": "1" }) } else { json!({}) };
+        let defines = if case.is_wide {
+            json!({ "WIDE": "1" })
+        } else {
+            json!({})
+        };
         let config = json!({
             "interface": site.interface(),
             "ingress": { "verdict": "enforce", "source": SOURCE, "defines": defines, "metrics": [metric] },
             "window": { "retain": windows, "retain_bytes": 2_u64 << 30 },
         });
         daemon.put(PROBE, &config).expect(201);
-        let spread = Spread { addresses: keys, ports: 1, ..Spread::default() };
-        let options = GeneratorOptions { spread, ..GeneratorOptions::default() };
+        let spread = Spread {
+            addresses: keys,
+            ports: 1,
+            ..Spread::default()
+        };
+        let options = GeneratorOptions {
+            spread,
+            ..GeneratorOptions::default()
+        };
         let mut generator = Generator::new(site.topology.generator(), "gen0", options)?;
         for _ in 0..windows {
             generator.send(keys.into())?;
-            daemon.request("POST", &format!("{PROBE}/windows"), &[], b"").expect(201);
+            daemon
+                .request("POST", &format!("{PROBE}/windows"), &[], b"")
+                .expect(201);
         }
         let list = daemon.json(&format!("{PROBE}/windows"));
         let list = list["windows"].as_array().context("the windows")?;
         ensure!(list.len() as u64 == windows, "{} windows", list.len());
-        let stored = list.iter().filter_map(|window| window["bytes"].as_u64()).sum();
-        Ok(Self { daemon, generator: site.describe(), windows, keys, stored, _site: site })
+        let stored = list
+            .iter()
+            .filter_map(|window| window["bytes"].as_u64())
+            .sum();
+        Ok(Self {
+            daemon,
+            generator: site.describe(),
+            windows,
+            keys,
+            stored,
+            _site: site,
+        })
     }
 
     fn measure(&self, path: &str, rounds: u64) -> Result<Measured> {
@@ -224,25 +280,53 @@ impl Scene {
         }
         let processor_ms = 1e3 * (processor_seconds(pid)? - busy) / rounds as f64;
         let peak_kib = Resident::of(pid)?.peak_kib.saturating_sub(before);
-        Ok(Measured { ms, bytes, processor_ms, peak_kib })
+        Ok(Measured {
+            ms,
+            bytes,
+            processor_ms,
+            peak_kib,
+        })
     }
 
     /// Adds up the numbers of a chart of all keys, or of one key.
     fn check(&self, path: &str) -> Result<()> {
-        let chart = self.daemon.json(&path.replace("field=bytes", "field=packets"));
-        let series = chart["series"].as_array().context("the keys of the chart")?;
+        let chart = self
+            .daemon
+            .json(&path.replace("field=bytes", "field=packets"));
+        let series = chart["series"]
+            .as_array()
+            .context("the keys of the chart")?;
         let parts = || series.iter().chain(chart.get("others"));
-        let points = parts().filter_map(|part| part["values"].as_array()).flatten();
-        let (totals, points): (u64, u64) =
-            (parts().filter_map(|part| part["total"].as_u64()).sum(), points.filter_map(Value::as_u64).sum());
-        let keys = if path.contains("key=") { 1 } else { u64::from(self.keys) };
-        ensure!(totals == keys * self.windows && points == totals, "{totals} and {points} packets");
-        ensure!(chart["windows"] == self.windows && chart["left_out"].is_null(), "{chart}");
+        let points = parts()
+            .filter_map(|part| part["values"].as_array())
+            .flatten();
+        let (totals, points): (u64, u64) = (
+            parts().filter_map(|part| part["total"].as_u64()).sum(),
+            points.filter_map(Value::as_u64).sum(),
+        );
+        let keys = if path.contains("key=") {
+            1
+        } else {
+            u64::from(self.keys)
+        };
+        ensure!(
+            totals == keys * self.windows && points == totals,
+            "{totals} and {points} packets"
+        );
+        ensure!(
+            chart["windows"] == self.windows && chart["left_out"].is_null(),
+            "{chart}"
+        );
         Ok(())
     }
 
     fn cells(&self, case: Case, answer: &str, measured: &Measured) -> Vec<String> {
-        let Measured { ms, bytes, processor_ms, peak_kib } = measured;
+        let Measured {
+            ms,
+            bytes,
+            processor_ms,
+            peak_kib,
+        } = measured;
         let reached = Estimate::of(ms).value <= TIME && *bytes <= BYTES;
         vec![
             case.name.to_owned(),

@@ -1,5 +1,5 @@
-//! The trial of programs before they are attached: its prediction, compared with the kernel's measurement for
-//! live packets.
+//! The trial of programs before they are attached: its prediction, compared with the kernel's
+//! measurement for live packets.
 
 use std::time::Duration;
 
@@ -91,17 +91,18 @@ fn programs(bench: &Bench, hook: &str) -> Result<Vec<(&'static str, Value)>> {
         config["ingress"]["hook"] = hook.into();
         if hook == "tc" {
             let source = config["ingress"]["source"].as_str().unwrap_or_default();
-            let source =
-                source.replace("SEC(\"xdp\")", "SEC(\"tc\")").replace("struct xdp_md", "struct __sk_buff");
+            let source = source
+                .replace("SEC(\"xdp\")", "SEC(\"tc\")")
+                .replace("struct xdp_md", "struct __sk_buff");
             config["ingress"]["source"] = source.replace("XDP_PASS", "0").into();
         }
         config
     };
-    let head =
-        "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\nchar LICENSE[] SEC(\"license\") = \"GPL\";\n";
+    let head = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\nchar LICENSE[] SEC(\"license\") = \"GPL\";\n";
     let program = |maps: &str, body: &str, metrics: Value| {
-        let source =
-            format!("{head}{maps}\nSEC(\"xdp\") int f(struct xdp_md *ctx) {{ {body} return XDP_PASS; }}\n");
+        let source = format!(
+            "{head}{maps}\nSEC(\"xdp\") int f(struct xdp_md *ctx) {{ {body} return XDP_PASS; }}\n"
+        );
         at(json!({ "interface": "mon0", "ingress": { "source": source, "metrics": metrics } }))
     };
     let hash = "struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 65536); __type(key, __u64); \
@@ -110,12 +111,14 @@ fn programs(bench: &Bench, hook: &str) -> Result<Vec<(&'static str, Value)>> {
         if (p + 38 > end) return XDP_PASS; __u64 key = *(__u32 *)(p + 26) | (__u64)*(__u32 *)(p + 34) << 32, one = 1; \
         __u64 *n = bpf_map_lookup_elem(&flows, &key); \
         if (n) __sync_fetch_and_add(n, 1); else bpf_map_update_elem(&flows, &key, &one, 0);";
-    let spin =
-        "__u64 x = 1; for (int i = 0; i < 500; i++) { x = x * 31 + i; asm volatile(\"\" : \"+r\"(x)); }";
+    let spin = "__u64 x = 1; for (int i = 0; i < 500; i++) { x = x * 31 + i; asm volatile(\"\" : \"+r\"(x)); }";
     let mut programs = vec![
         ("empty", program("", "", json!([]))),
         ("counter, twins", at(counter_config("mon0", "XDP_PASS"))),
-        ("hash of flows, twins", program(hash, count, json!([window("flows", "flows")]))),
+        (
+            "hash of flows, twins",
+            program(hash, count, json!([window("flows", "flows")])),
+        ),
         (STEPS, program("", spin, json!([]))),
     ];
     if bench.quick {
@@ -148,12 +151,22 @@ fn measure(bench: &Bench, config: &Value) -> Result<Measured> {
     for _ in 0..bench.rounds(9, 1) {
         let live = wait_for("a live cost", Duration::from_secs(30), || {
             let live = daemon.json(PROBE)["cost"]["live"][0].clone();
-            ensure!(live["measured"].is_string() && live["measured"] != last, "{live}");
+            ensure!(
+                live["measured"].is_string() && live["measured"] != last,
+                "{live}"
+            );
             Ok(live)
         })?;
-        dispatcher.add(live["dispatcher_ns_per_packet"].as_f64().context("a number")?);
+        dispatcher.add(
+            live["dispatcher_ns_per_packet"]
+                .as_f64()
+                .context("a number")?,
+        );
         last = live["measured"].clone();
     }
     load.stop()?;
-    Ok(Measured { predicted: created["cost"]["directions"]["ingress"].clone(), dispatcher })
+    Ok(Measured {
+        predicted: created["cost"]["directions"]["ingress"].clone(),
+        dispatcher,
+    })
 }

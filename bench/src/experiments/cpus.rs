@@ -17,7 +17,14 @@ const PROBE: &str = "/v1/probes/probe";
 
 /// Measures a flow table that is fed by one sending CPU, and by two.
 pub fn table(bench: &Bench) -> Result<(Table, String)> {
-    let mut table = Table::new(&["map", "rounds", "one CPU, Mpps", "two CPUs, Mpps", "two / one", "null"]);
+    let mut table = Table::new(&[
+        "map",
+        "rounds",
+        "one CPU, Mpps",
+        "two CPUs, Mpps",
+        "two / one",
+        "null",
+    ]);
     let mut ratios = Vec::new();
     for kind in ["HASH", "PERCPU_HASH"] {
         let topology = Topology::new()?;
@@ -25,8 +32,11 @@ pub fn table(bench: &Bench) -> Result<(Table, String)> {
         let daemon = Daemon::start(topology.monitor())?;
         daemon.put(PROBE, &flow_table(kind)).expect(201);
         let generator = |interface: &str, cpu: usize| {
-            let options =
-                GeneratorOptions { spread: Spread::default(), cpu: Some(cpu), ..GeneratorOptions::default() };
+            let options = GeneratorOptions {
+                spread: Spread::default(),
+                cpu: Some(cpu),
+                ..GeneratorOptions::default()
+            };
             Generator::new(topology.generator(), interface, options)
         };
         let (mut first, mut second) = (generator("gen0", 0)?, generator("gen1", 1)?);
@@ -43,13 +53,19 @@ pub fn table(bench: &Bench) -> Result<(Table, String)> {
                 thread::scope(|scope| {
                     let other = scope.spawn(|| second.send(packets));
                     first.send(packets)?;
-                    other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                    other
+                        .join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
                 })?;
             }
             sent += all;
             Ok(all as f64 / started.elapsed().as_secs_f64() / 1e6)
         })?;
-        let counted = total(&daemon.json(&format!("{PROBE}/metrics")), "ingress", "flows");
+        let counted = total(
+            &daemon.json(&format!("{PROBE}/metrics")),
+            "ingress",
+            "flows",
+        );
         ensure!(counted == sent, "{counted} of {sent} packets were counted");
         ratios.push(format!("{kind} {:.2}", compared.ratio().value));
         table.row([
@@ -61,7 +77,13 @@ pub fn table(bench: &Bench) -> Result<(Table, String)> {
             compared.null_ratio().show(2),
         ]);
     }
-    Ok((table, format!("Two CPUs against one, in packets per second: {}.", ratios.join(", "))))
+    Ok((
+        table,
+        format!(
+            "Two CPUs against one, in packets per second: {}.",
+            ratios.join(", ")
+        ),
+    ))
 }
 
 /// Returns a probe that counts the packets of each flow and drops them.

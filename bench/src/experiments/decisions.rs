@@ -22,10 +22,30 @@ const WAYS: [(&str, Way); 3] = [
 const ONE: [u64; NODES] = [6_000, QUIET, QUIET];
 const SPREAD: [u64; NODES] = [2_000; NODES];
 const SCENARIOS: [Scenario; 6] = [
-    Scenario { name: "attack at one node", rates: ONE, is_attack: true, is_cut: false },
-    Scenario { name: "attack spread over all nodes", rates: SPREAD, is_attack: true, is_cut: false },
-    Scenario { name: "attack at one node, which is cut off", rates: ONE, is_attack: true, is_cut: true },
-    Scenario { name: "spread attack, one node is cut off", rates: SPREAD, is_attack: true, is_cut: true },
+    Scenario {
+        name: "attack at one node",
+        rates: ONE,
+        is_attack: true,
+        is_cut: false,
+    },
+    Scenario {
+        name: "attack spread over all nodes",
+        rates: SPREAD,
+        is_attack: true,
+        is_cut: false,
+    },
+    Scenario {
+        name: "attack at one node, which is cut off",
+        rates: ONE,
+        is_attack: true,
+        is_cut: true,
+    },
+    Scenario {
+        name: "spread attack, one node is cut off",
+        rates: SPREAD,
+        is_attack: true,
+        is_cut: true,
+    },
     Scenario {
         name: "no attack: a burst of 4,000/s",
         rates: [4_000, QUIET, QUIET],
@@ -48,7 +68,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
          rule over the sum of all nodes. Both deploy `flow-features`. The same traffic comes in each round, and the rules take turns; \
          medians with intervals of 95 % (bootstrap).",
     );
-    section.generator = Some("one thread that sends SYNs to all nodes in turns, every 10 ms".to_owned());
+    section.generator =
+        Some("one thread that sends SYNs to all nodes in turns, every 10 ms".to_owned());
     let outcomes = measure(bench)?;
     section.tables.push(table(&outcomes));
     section.meaning = meaning(&outcomes);
@@ -89,7 +110,11 @@ fn measure(bench: &Bench) -> Result<Outcomes> {
 }
 
 fn show(sample: &Sample, decimals: usize) -> String {
-    if sample.is_empty() { "-".to_owned() } else { Estimate::of(sample).show(decimals) }
+    if sample.is_empty() {
+        "-".to_owned()
+    } else {
+        Estimate::of(sample).show(decimals)
+    }
 }
 
 fn table(outcomes: &Outcomes) -> Table {
@@ -106,7 +131,11 @@ fn table(outcomes: &Outcomes) -> Table {
     for (number, scenario) in SCENARIOS.iter().enumerate() {
         for ((name, _), of) in WAYS.iter().zip(outcomes) {
             let outcome = &of[number];
-            let right = if scenario.is_attack { outcome.fired } else { outcome.rounds - outcome.fired };
+            let right = if scenario.is_attack {
+                outcome.fired
+            } else {
+                outcome.rounds - outcome.fired
+            };
             table.row([
                 scenario.name.to_owned(),
                 (*name).to_owned(),

@@ -1,4 +1,5 @@
-//! Deployment: the time of a PUT with twins, compared with the same probe without twins and with BCC (Fig. 4a).
+//! Deployment: the time of a PUT with twins, compared with the same probe without twins and with
+//! BCC (Fig. 4a).
 
 use std::time::Instant;
 
@@ -18,7 +19,8 @@ use crate::scenes::probes::{many_maps, nameless, unique, with_snapshot};
 
 /// The goal: a deployment with twins takes at most this many times as long as one without.
 const TWINS: f64 = 1.10;
-/// The goal: the deployment of twins with BCC takes at least this many times as long as with the daemon.
+/// The goal: the deployment of twins with BCC takes at least this many times as long as with the
+/// daemon.
 const BCC: f64 = 5.0;
 /// The goal for a known source, in milliseconds from PUT to attached.
 const KNOWN: f64 = 10.0;
@@ -71,17 +73,30 @@ pub fn run(bench: &Bench) -> Result<Section> {
     ];
     let peers = ["BCC once, ms", "BCC twice, ms", "BCC twice / twins", ">= 5"];
     let mut table = Table::new(&[&["maps"][..], &columns, &peers].concat());
-    let mut curves = ["ours, single", "ours, twins", "BCC, once", "BCC, twice"]
-        .map(|name| Curve { name: name.to_owned(), points: Vec::new() });
+    let mut curves = ["ours, single", "ours, twins", "BCC, once", "BCC, twice"].map(|name| Curve {
+        name: name.to_owned(),
+        points: Vec::new(),
+    });
     let (mut ratios, mut known, mut against) = (Found::default(), Found::default(), Vec::new());
     for maps in bench.cases(&MAPS, &[1, 20]) {
-        let times = measure(&daemon, &many_maps(maps, site.interface()), rounds, bcc.as_mut(), maps)?;
+        let times = measure(
+            &daemon,
+            &many_maps(maps, site.interface()),
+            rounds,
+            bcc.as_mut(),
+            maps,
+        )?;
         let mut cells = vec![maps.to_string()];
         cells.extend(times.cells());
         let samples = [Some(&times.compared.base), Some(&times.compared.other)];
-        let peers = times.bcc.as_ref().map_or([None, None], |both| [Some(&both[0]), Some(&both[1])]);
+        let peers = times
+            .bcc
+            .as_ref()
+            .map_or([None, None], |both| [Some(&both[0]), Some(&both[1])]);
         for (curve, sample) in curves.iter_mut().zip(samples.into_iter().chain(peers)) {
-            curve.points.extend(sample.map(|sample| (maps as f64, Estimate::of(sample))));
+            curve
+                .points
+                .extend(sample.map(|sample| (maps as f64, Estimate::of(sample))));
         }
         ratios.by_maps.push((maps, times.compared.ratio()));
         known.by_maps.push((maps, times.known()));
@@ -103,7 +118,13 @@ pub fn run(bench: &Bench) -> Result<Section> {
     }
     let mut library = Table::new(&[&["probe"][..], &columns].concat());
     for probe in ["packet-counter", "flow-features"] {
-        let times = measure(&daemon, &nameless(probe, site.interface())?, rounds, None, 0)?;
+        let times = measure(
+            &daemon,
+            &nameless(probe, site.interface())?,
+            rounds,
+            None,
+            0,
+        )?;
         let mut cells = vec![probe.to_owned()];
         cells.extend(times.cells());
         library.row(cells);
@@ -114,11 +135,20 @@ pub fn run(bench: &Bench) -> Result<Section> {
     section.figures.push(Figure {
         name: "deployment",
         title: "Time to deploy a probe, by its number of maps",
-        x: Axis { label: "maps", logarithmic: true },
-        y: Axis { label: "ms", logarithmic: true },
+        x: Axis {
+            label: "maps",
+            logarithmic: true,
+        },
+        y: Axis {
+            label: "ms",
+            logarithmic: true,
+        },
         panels: vec![Panel {
             title: "from source to attached".into(),
-            curves: curves.into_iter().filter(|curve| !curve.points.is_empty()).collect(),
+            curves: curves
+                .into_iter()
+                .filter(|curve| !curve.points.is_empty())
+                .collect(),
         }],
     });
     section.meaning =
@@ -161,8 +191,8 @@ struct Found {
 }
 
 impl Found {
-    /// Describes the figures. For each probe, the section tells whether the goal is met; for numbers of maps,
-    /// it lists the missed goals.
+    /// Describes the figures. For each probe, the section tells whether the goal is met; for
+    /// numbers of maps, it lists the missed goals.
     fn show(&self, goal: f64, decimals: usize, unit: &str) -> String {
         let maps = self.by_maps.iter().map(|(maps, _)| *maps as f64);
         let values = self.by_maps.iter().map(|(_, estimate)| estimate.value);
@@ -173,7 +203,10 @@ impl Found {
         };
         let mut verdicts = Vec::new();
         for said in ["not resolved", "missed"] {
-            let found = self.by_maps.iter().filter(|(_, estimate)| verdict(estimate) == said);
+            let found = self
+                .by_maps
+                .iter()
+                .filter(|(_, estimate)| verdict(estimate) == said);
             let found: Vec<_> = found.map(|(maps, _)| maps.to_string()).collect();
             if !found.is_empty() {
                 verdicts.push(format!("{said} at {} maps", found.join(", ")));
@@ -182,10 +215,18 @@ impl Found {
         if verdicts.is_empty() {
             verdicts.push("met".to_owned());
         }
-        let mut text =
-            format!("maps {}: {}{unit} ({})", range(maps, 0), range(values, decimals), verdicts.join(", "));
+        let mut text = format!(
+            "maps {}: {}{unit} ({})",
+            range(maps, 0),
+            range(values, decimals),
+            verdicts.join(", ")
+        );
         for (probe, estimate) in &self.by_probe {
-            text += &format!("; {probe} {:.decimals$}{unit} ({})", estimate.value, verdict(estimate));
+            text += &format!(
+                "; {probe} {:.decimals$}{unit} ({})",
+                estimate.value,
+                verdict(estimate)
+            );
         }
         text
     }
@@ -193,8 +234,11 @@ impl Found {
 
 /// Returns the least and the largest of some values.
 fn range(values: impl IntoIterator<Item = f64>, decimals: usize) -> String {
-    let (low, high) =
-        values.into_iter().fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
+    let (low, high) = values
+        .into_iter()
+        .fold((f64::MAX, f64::MIN), |(low, high), value| {
+            (low.min(value), high.max(value))
+        });
     format!("{low:.decimals$} to {high:.decimals$}")
 }
 
@@ -221,12 +265,15 @@ fn measure(
             uncounted += 1;
         }
         deployments += 1;
-        deploy(daemon, &unique(if way == Way::Base { &single } else { &twins }))
+        deploy(
+            daemon,
+            &unique(if way == Way::Base { &single } else { &twins }),
+        )
     })?;
     let after = ProcessorTime::of(daemon.pid())?;
     let known = Comparison::measure(rounds, |way| {
-        // The compiled object of the other configuration serves the configuration without snapshots, because the
-        // source is the same.
+        // The compiled object of the other configuration serves the configuration without
+        // snapshots, because the source is the same.
         deploy(daemon, if way == Way::Base { &single } else { &twins })
     })?;
     Ok(Times {
@@ -267,7 +314,10 @@ fn deploy(daemon: &Daemon, document: &Value) -> Result<f64> {
     let response = daemon.put(PROBE, document);
     let time = 1e3 * started.elapsed().as_secs_f64();
     let status = response.expect(201).json();
-    ensure!(status["interfaces"][0]["state"] == "attached", "not attached: {status}");
+    ensure!(
+        status["interfaces"][0]["state"] == "attached",
+        "not attached: {status}"
+    );
     daemon.delete(PROBE).expect(204);
     Ok(time)
 }
@@ -278,7 +328,11 @@ mod tests {
 
     #[test]
     fn a_claim_says_which_figures_miss_the_goal() {
-        let estimate = |value| Estimate { value, low: value - 1.0, high: value + 1.0 };
+        let estimate = |value| Estimate {
+            value,
+            low: value - 1.0,
+            high: value + 1.0,
+        };
         let mut found = Found {
             by_maps: vec![
                 (1, estimate(5.0)),

@@ -66,7 +66,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
          frameworks without a dispatcher. `libxdp` is the same for libxdp's dispatcher (`xdp-loader`, up to {MOST} \
          programs)."
     );
-    section.generator = Some("none: the kernel runs the programs on a frame (`BPF_PROG_TEST_RUN`)".into());
+    section.generator =
+        Some("none: the kernel runs the programs on a frame (`BPF_PROG_TEST_RUN`)".into());
     let mut table = Table::new(&[
         "hook",
         "verdict",
@@ -85,19 +86,26 @@ pub fn run(bench: &Bench) -> Result<Section> {
     ]);
     let site = Site::new(bench)?;
     let daemon = site.daemon(&[])?;
-    let (mut panels, mut firsts, mut furthers, mut peers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut panels, mut firsts, mut furthers, mut peers) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut reasons = BTreeSet::new();
     for hook in ["xdp", "tc"] {
         let mut curves = Vec::new();
         for verdict in bench.cases(&["observe", "enforce"], &["observe"]) {
             for body in bench.cases(&[Body::Empty, Body::Counter], &[Body::Counter]) {
-                let chain = Chain { hook, verdict, body };
+                let chain = Chain {
+                    hook,
+                    verdict,
+                    body,
+                };
                 let (mut points, mut arrays, mut libxdp) = (Vec::new(), Vec::new(), Vec::new());
                 let mut one: Option<Estimate> = None;
                 let own = chain.own_work(&site, bench.rounds(21, 3), repeat)?;
                 let lengths = bench.cases(&CHAINS, &[1, 2]);
                 for length in 1..=lengths[lengths.len() - 1] {
-                    daemon.put(&path(length), &chain.config(site.interface())).expect(201);
+                    daemon
+                        .put(&path(length), &chain.config(site.interface()))
+                        .expect(201);
                     if !lengths.contains(&length) {
                         continue;
                     }
@@ -112,7 +120,10 @@ pub fn run(bench: &Bench) -> Result<Section> {
                         format!("<= {FIRST}: {}", added.at_most(FIRST))
                     } else {
                         let rest = further - own;
-                        format!("<= {FURTHER}: {}", if rest <= FURTHER { "yes" } else { "**no**" })
+                        format!(
+                            "<= {FURTHER}: {}",
+                            if rest <= FURTHER { "yes" } else { "**no**" }
+                        )
                     };
                     points.push((length as f64, Estimate::of(&compared.other)));
                     arrays.push((length as f64, Estimate::of(&array.other)));
@@ -127,7 +138,11 @@ pub fn run(bench: &Bench) -> Result<Section> {
                         Err(reason) => _ = reasons.insert(*reason),
                     }
                     if length == 1 {
-                        firsts.push(format!("{hook} {verdict} {}: {:.1}", chain.name(), added.value));
+                        firsts.push(format!(
+                            "{hook} {verdict} {}: {:.1}",
+                            chain.name(),
+                            added.value
+                        ));
                     } else if length == lengths[lengths.len() - 1] {
                         let rest = further - own;
                         furthers.push(format!("{hook} {verdict} {}: {rest:.1}", chain.name()));
@@ -142,8 +157,16 @@ pub fn run(bench: &Bench) -> Result<Section> {
                         Estimate::of(&compared.other).show(2),
                         added.show(2),
                         compared.null_difference().show(2),
-                        if length == 1 { String::new() } else { format!("{further:.2}") },
-                        if length == 1 { String::new() } else { format!("{own:.2}") },
+                        if length == 1 {
+                            String::new()
+                        } else {
+                            format!("{further:.2}")
+                        },
+                        if length == 1 {
+                            String::new()
+                        } else {
+                            format!("{own:.2}")
+                        },
                         goal,
                         array.difference().show(2),
                         peer.map_or_else(str::to_owned, |peer| peer.difference().show(2)),
@@ -152,23 +175,41 @@ pub fn run(bench: &Bench) -> Result<Section> {
                 for length in 1..=lengths[lengths.len() - 1] {
                     daemon.delete(&path(length)).expect(204);
                 }
-                curves.push(Curve { name: format!("{verdict}, {}", chain.name()), points });
+                curves.push(Curve {
+                    name: format!("{verdict}, {}", chain.name()),
+                    points,
+                });
                 if verdict == "observe" {
-                    curves.push(Curve { name: format!("prog-array, {}", chain.name()), points: arrays });
+                    curves.push(Curve {
+                        name: format!("prog-array, {}", chain.name()),
+                        points: arrays,
+                    });
                     if !libxdp.is_empty() {
-                        curves.push(Curve { name: format!("libxdp, {}", chain.name()), points: libxdp });
+                        curves.push(Curve {
+                            name: format!("libxdp, {}", chain.name()),
+                            points: libxdp,
+                        });
                     }
                 }
             }
         }
-        panels.push(Panel { title: hook.to_uppercase(), curves });
+        panels.push(Panel {
+            title: hook.to_uppercase(),
+            curves,
+        });
     }
     section.tables.push(table);
     section.figures.push(Figure {
         name: "dispatcher",
         title: "Time per packet of chains of probes",
-        x: Axis { label: "probes", logarithmic: false },
-        y: Axis { label: "ns per packet", logarithmic: false },
+        x: Axis {
+            label: "probes",
+            logarithmic: false,
+        },
+        y: Axis {
+            label: "ns per packet",
+            logarithmic: false,
+        },
         panels,
     });
     let returns = returns::measure(&site.topology, bench.rounds(21, 3), repeat)?;
@@ -211,14 +252,17 @@ impl Chain {
             if self.body == Body::Counter {
                 let document = daemon.json(&format!("{}/metrics", path(1)));
                 let counted = sample::total(&document, "ingress", "packets");
-                ensure!(counted >= u64::from(repeat), "the dispatcher did not run the probe: {counted}");
+                ensure!(
+                    counted >= u64::from(repeat),
+                    "the dispatcher did not run the probe: {counted}"
+                );
             }
             Ok(())
         })
     }
 
-    /// Returns the nanoseconds of each further counter in a single program without a dispatcher; 0 for empty
-    /// programs.
+    /// Returns the nanoseconds of each further counter in a single program without a dispatcher; 0
+    /// for empty programs.
     fn own_work(self, site: &Site, rounds: u64, repeat: u32) -> Result<f64> {
         if self.body == Body::Empty {
             return Ok(0.0);
@@ -230,8 +274,8 @@ impl Chain {
         Ok(compared.difference().value / (many - 1) as f64)
     }
 
-    /// Compares a chain with a single program without a dispatcher. `check` is called after each run of the
-    /// chain.
+    /// Compares a chain with a single program without a dispatcher. `check` is called after each
+    /// run of the chain.
     fn compare(
         self,
         site: &Site,
@@ -256,16 +300,24 @@ impl Chain {
         })
     }
 
-    /// Loads a program of an object, and opens it by its id. With `at`, attaches the program at the XDP hook of this interface
-    /// in the monitored namespace. The kernel calls a program directly only while the program is attached at XDP somewhere.
-    /// Otherwise each run begins with the kernel's preparation of the program, which takes longer than many packets.
-    fn load(self, ebpf: &mut Ebpf, name: &str, at: Option<(&Site, &str, XdpMode)>) -> Result<Program> {
+    /// Loads a program of an object, and opens it by its id. With `at`, attaches the program at the
+    /// XDP hook of this interface in the monitored namespace. The kernel calls a program directly
+    /// only while the program is attached at XDP somewhere. Otherwise each run begins with the
+    /// kernel's preparation of the program, which takes longer than many packets.
+    fn load(
+        self,
+        ebpf: &mut Ebpf,
+        name: &str,
+        at: Option<(&Site, &str, XdpMode)>,
+    ) -> Result<Program> {
         let program = ebpf.program_mut(name).context("no program")?;
         let id = if self.hook == "xdp" {
             let xdp: &mut Xdp = program.try_into()?;
             xdp.load().context("load a program")?;
             if let Some((site, interface, mode)) = at {
-                site.topology.monitor().enter(|| xdp.attach(interface, mode))??;
+                site.topology
+                    .monitor()
+                    .enter(|| xdp.attach(interface, mode))??;
             }
             xdp.info()?.id()
         } else {
@@ -277,9 +329,17 @@ impl Chain {
     }
 
     /// Measures a chain of this many programs that call each other through a prog-array.
-    fn prog_array(self, site: &Site, length: usize, rounds: u64, repeat: u32) -> Result<Comparison> {
+    fn prog_array(
+        self,
+        site: &Site,
+        length: usize,
+        rounds: u64,
+        repeat: u32,
+    ) -> Result<Comparison> {
         let [context, verdict] = self.names();
-        let pins = tempfile::Builder::new().prefix("twinprobe-bench-").tempdir_in("/sys/fs/bpf")?;
+        let pins = tempfile::Builder::new()
+            .prefix("twinprobe-bench-")
+            .tempdir_in("/sys/fs/bpf")?;
         let pin = |map: &str| pins.path().join(map);
         let mut links: Vec<Ebpf> = Vec::new();
         for number in 0..=length {
@@ -303,7 +363,9 @@ impl Chain {
             self.load(&mut link, "link", at)?;
             links.push(link);
         }
-        let [first, others @ ..] = &mut links[..] else { anyhow::bail!("no links") };
+        let [first, others @ ..] = &mut links[..] else {
+            anyhow::bail!("no links")
+        };
         let mut chain = ProgramArray::try_from(first.take_map("chain").context("a prog-array")?)?;
         for (number, link) in (1..).zip(others.iter()) {
             let fd: &ProgramFd = match link.program("link").context("no program")? {
@@ -324,14 +386,21 @@ impl Chain {
         };
         let compared = self.compare(site, &Program::from_id(entry)?, rounds, repeat, || Ok(()))?;
         if self.body == Body::Counter {
-            let last = others.last().and_then(|link| link.map("packets")).context("a counter")?;
+            let last = others
+                .last()
+                .and_then(|link| link.map("packets"))
+                .context("a counter")?;
             let counted: Array<_, u64> = last.try_into()?;
-            ensure!(counted.get(&0, 0)? == rounds * u64::from(repeat), "the last program was not called");
+            ensure!(
+                counted.get(&0, 0)? == rounds * u64::from(repeat),
+                "the last program was not called"
+            );
         }
         Ok(compared)
     }
 
-    /// Measures this many programs that the dispatcher of libxdp calls, or says why that is not possible.
+    /// Measures this many programs that the dispatcher of libxdp calls, or says why that is not
+    /// possible.
     fn libxdp(
         self,
         site: &Site,
@@ -343,26 +412,39 @@ impl Chain {
             return Ok(Err(""));
         }
         let object = bpf::compile(&self.source(self.section(), 1), &[])?;
-        let attached = match libxdp::Chain::attach(site.topology.monitor(), "mon1", &object, length)? {
-            Ok(attached) => attached,
-            Err(reason) => return Ok(Err(reason)),
-        };
-        let compared =
-            self.compare(site, &site.attached_at("mon1", self.hook)?, rounds, repeat, || Ok(()))?;
+        let attached =
+            match libxdp::Chain::attach(site.topology.monitor(), "mon1", &object, length)? {
+                Ok(attached) => attached,
+                Err(reason) => return Ok(Err(reason)),
+            };
+        let compared = self.compare(
+            site,
+            &site.attached_at("mon1", self.hook)?,
+            rounds,
+            repeat,
+            || Ok(()),
+        )?;
         drop(attached);
         Ok(Ok(compared))
     }
 
     /// Returns the type of the context, and the verdict that lets packets pass.
     fn names(self) -> [&'static str; 2] {
-        if self.hook == "xdp" { ["xdp_md", "2"] } else { ["__sk_buff", "-1"] }
+        if self.hook == "xdp" {
+            ["xdp_md", "2"]
+        } else {
+            ["__sk_buff", "-1"]
+        }
     }
 
-    /// Returns the source of a program with this many counters, if it counts. `section` is its section's name, for its loader.
+    /// Returns the source of a program with this many counters, if it counts. `section` is its
+    /// section's name, for its loader.
     fn source(self, section: &str, counters: usize) -> String {
         let [context, pass] = self.names();
         let maps = (0..counters).filter(|_| self.body == Body::Counter);
-        let maps: String = maps.map(|at| format!(" with(packets{})", "_".repeat(at))).collect();
+        let maps: String = maps
+            .map(|at| format!(" with(packets{})", "_".repeat(at)))
+            .collect();
         format!(
             "#define SECTION \"{section}\"\n#define CONTEXT {context}\n#define VERDICT {pass}\n\
              #define EACH(with){maps}\n{COUNTERS}"
@@ -375,7 +457,11 @@ impl Chain {
 
     /// Returns the section's name for loaders of other projects.
     fn section(self) -> &'static str {
-        if self.hook == "xdp" { "xdp" } else { "classifier" }
+        if self.hook == "xdp" {
+            "xdp"
+        } else {
+            "classifier"
+        }
     }
 
     fn config(self, interface: &str) -> Value {

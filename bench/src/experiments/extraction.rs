@@ -20,8 +20,8 @@ use crate::scenes::bcc::Bcc;
 const SIZES: [u32; 7] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
 const QUICK: [u32; 1] = [100];
 const METRICS: &str = "/v1/probes/probe/metrics";
-/// The number of frames of one call that runs the program. A call can't be interrupted, so this limits the time of a
-/// call.
+/// The number of frames of one call that runs the program. A call can't be interrupted, so this
+/// limits the time of a call.
 const CALL: u32 = 1_000_000;
 
 /// The most entries that BCC reads one by one.
@@ -32,11 +32,27 @@ const BCC_BATCHES: [&str; 2] = ["HASH", "LRU_HASH"];
 /// A map type, how a program writes an entry, and whether the kernel has batches for it.
 const KINDS: [(&str, &str, bool); 7] = [
     ("HASH", "bpf_map_update_elem(&table, &n, &value, 0);", true),
-    ("LRU_HASH", "bpf_map_update_elem(&table, &n, &value, 0);", true),
-    ("PERCPU_HASH", "bpf_map_update_elem(&table, &n, &value, 0);", true),
+    (
+        "LRU_HASH",
+        "bpf_map_update_elem(&table, &n, &value, 0);",
+        true,
+    ),
+    (
+        "PERCPU_HASH",
+        "bpf_map_update_elem(&table, &n, &value, 0);",
+        true,
+    ),
     ("ARRAY", "bpf_map_update_elem(&table, &n, &value, 0);", true),
-    ("PERCPU_ARRAY", "bpf_map_update_elem(&table, &n, &value, 0);", true),
-    ("LPM_TRIE", "struct prefix p = { 32, n }; bpf_map_update_elem(&table, &p, &value, 0);", true),
+    (
+        "PERCPU_ARRAY",
+        "bpf_map_update_elem(&table, &n, &value, 0);",
+        true,
+    ),
+    (
+        "LPM_TRIE",
+        "struct prefix p = { 32, n }; bpf_map_update_elem(&table, &p, &value, 0);",
+        true,
+    ),
     ("QUEUE", "bpf_map_push_elem(&table, &value, 0);", false),
 ];
 
@@ -78,14 +94,20 @@ pub fn run(bench: &Bench) -> Result<Section> {
             if !batches && !erase {
                 continue;
             }
-            let names = if batches { &["batches", "one by one"][..] } else { &["one by one"] };
+            let names = if batches {
+                &["batches", "one by one"][..]
+            } else {
+                &["one by one"]
+            };
             let mut points = vec![Vec::new(); names.len()];
             let mut bcc_points = Vec::new();
             for entries in bench.cases(&SIZES, &QUICK) {
                 let site = Site::new(bench)?;
                 let filled = Filled::new(&site, kind, write, entries, erase, batches)?;
                 let rounds = bench.rounds((30_000 / u64::from(entries)).clamp(3, 60), 1);
-                let mut peer = bcc.as_mut().filter(|_| entries <= BCC_MOST || BCC_BATCHES.contains(&kind));
+                let mut peer = bcc
+                    .as_mut()
+                    .filter(|_| entries <= BCC_MOST || BCC_BATCHES.contains(&kind));
                 if let Some(bcc) = peer.as_mut() {
                     bcc.make(kind, entries)?;
                     // The first reading touches the memory, as below.
@@ -93,8 +115,16 @@ pub fn run(bench: &Bench) -> Result<Section> {
                 }
                 let (compared, theirs) = filled.measure(rounds, peer)?;
                 // Our best way: batches, if the type has them.
-                let ours = if batches { &compared.base } else { &compared.other };
-                let pairs = theirs.values().iter().zip(ours.values()).map(|(bcc, ours)| bcc / ours);
+                let ours = if batches {
+                    &compared.base
+                } else {
+                    &compared.other
+                };
+                let pairs = theirs
+                    .values()
+                    .iter()
+                    .zip(ours.values())
+                    .map(|(bcc, ours)| bcc / ours);
                 let pairs: Sample = pairs.collect();
                 let mut beside = [String::new(), String::new()];
                 if !theirs.is_empty() {
@@ -111,7 +141,10 @@ pub fn run(bench: &Bench) -> Result<Section> {
                     points.push((f64::from(entries), estimate));
                 }
                 if batches && entries == 100_000 {
-                    best.push(format!("{kind}, {operation}: {:.1}", compared.ratio().value));
+                    best.push(format!(
+                        "{kind}, {operation}: {:.1}",
+                        compared.ratio().value
+                    ));
                 }
                 let only = |text: String| if batches { text } else { String::new() };
                 table.row([
@@ -128,20 +161,35 @@ pub fn run(bench: &Bench) -> Result<Section> {
                 ]);
             }
             if !bcc_points.is_empty() {
-                curves.push(Curve { name: format!("{operation}, BCC"), points: bcc_points });
+                curves.push(Curve {
+                    name: format!("{operation}, BCC"),
+                    points: bcc_points,
+                });
             }
             for (name, points) in names.iter().zip(points) {
-                curves.push(Curve { name: format!("{operation}, {name}"), points });
+                curves.push(Curve {
+                    name: format!("{operation}, {name}"),
+                    points,
+                });
             }
         }
-        panels.push(Panel { title: kind.to_owned(), curves });
+        panels.push(Panel {
+            title: kind.to_owned(),
+            curves,
+        });
     }
     section.tables.push(table);
     section.figures.push(Figure {
         name: "maps",
         title: "Time to read a map over HTTP, and to read and erase it, by its entries",
-        x: Axis { label: "entries", logarithmic: true },
-        y: Axis { label: "us", logarithmic: true },
+        x: Axis {
+            label: "entries",
+            logarithmic: true,
+        },
+        y: Axis {
+            label: "us",
+            logarithmic: true,
+        },
         panels,
     });
     section.meaning =
@@ -186,9 +234,17 @@ impl<'a> Filled<'a> {
             "QUEUE" => ("", ""),
             _ => ("__u32", ""),
         };
-        let key = if key.is_empty() { String::new() } else { format!("__type(key, {key});") };
+        let key = if key.is_empty() {
+            String::new()
+        } else {
+            format!("__type(key, {key});")
+        };
         // An LRU map evicts before it is full.
-        let room = if kind == "LRU_HASH" { 4 * entries + 1_024 } else { entries };
+        let room = if kind == "LRU_HASH" {
+            4 * entries + 1_024
+        } else {
+            entries
+        };
         let source = format!(
             "#include <linux/bpf.h>\n\
              #include <bpf/bpf_helpers.h>\n\
@@ -211,7 +267,11 @@ impl<'a> Filled<'a> {
              char LICENSE[] SEC(\"license\") = \"GPL\";\n"
         );
         let config = Box::new(move |strategy: &str| {
-            let agg = if kind.starts_with("PERCPU") { json!("sum") } else { Value::Null };
+            let agg = if kind.starts_with("PERCPU") {
+                json!("sum")
+            } else {
+                Value::Null
+            };
             let mut metric = json!({ "name": "table", "map": "table", "snapshot": erase, "init": erase, "strategy": strategy });
             if !agg.is_null() {
                 metric["agg"] = agg;
@@ -219,7 +279,14 @@ impl<'a> Filled<'a> {
             json!({ "interface": interface, "ingress": { "source": source, "metrics": [metric] } })
         });
         let daemon = site.daemon(&["--max-map-bytes", "8589934592"])?;
-        Ok(Self { site, daemon, entries, erase, batches, config })
+        Ok(Self {
+            site,
+            daemon,
+            entries,
+            erase,
+            batches,
+            config,
+        })
     }
 
     /// Measures both probes, and BCC once a round.
@@ -234,15 +301,25 @@ impl<'a> Filled<'a> {
         Ok((ours, theirs))
     }
 
-    fn compare(&self, rounds: u64, mut beside: impl FnMut(Way) -> Result<()>) -> Result<Comparison> {
+    fn compare(
+        &self,
+        rounds: u64,
+        mut beside: impl FnMut(Way) -> Result<()>,
+    ) -> Result<Comparison> {
         let mut client = Client::new(&self.daemon);
         let mut deployed = "";
         let mut answer = Vec::new();
         Comparison::measure(rounds, |way| {
             beside(way)?;
-            let strategy = if way == Way::Base && self.batches { "auto" } else { "iterative" };
+            let strategy = if way == Way::Base && self.batches {
+                "auto"
+            } else {
+                "iterative"
+            };
             if deployed != strategy {
-                let replaced = self.daemon.put("/v1/probes/probe", &(self.config)(strategy));
+                let replaced = self
+                    .daemon
+                    .put("/v1/probes/probe", &(self.config)(strategy));
                 ensure!(replaced.status < 300, "{}", replaced.text());
                 deployed = strategy;
                 self.fill()?;
@@ -257,8 +334,15 @@ impl<'a> Filled<'a> {
             let started = Instant::now();
             client.get(METRICS, &mut answer)?;
             let time = 1e6 * started.elapsed().as_secs_f64();
-            let values = answer.windows(8).filter(|part| part == b"\"value\":").count();
-            ensure!(values == self.entries as usize, "{values} entries of {}", self.entries);
+            let values = answer
+                .windows(8)
+                .filter(|part| part == b"\"value\":")
+                .count();
+            ensure!(
+                values == self.entries as usize,
+                "{values} entries of {}",
+                self.entries
+            );
             Ok(time)
         })
     }

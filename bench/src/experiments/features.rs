@@ -1,4 +1,5 @@
-//! The 15 NetFlow features, one after the other, beside flow exporters on the same packets (Fig. 7).
+//! The 15 NetFlow features, one after the other, beside flow exporters on the same packets (Fig.
+//! 7).
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -18,11 +19,13 @@ use crate::scenes::probes::nameless;
 use crate::scenes::sender::Sender;
 
 const FEATURES: u64 = 15;
-/// The number of the first feature that counts packets, and of the first features whose keys are addresses, and ports.
+/// The number of the first feature that counts packets, and of the first features whose keys are
+/// addresses, and ports.
 const PACKETS: u64 = 5;
 const ADDRESSES: u64 = 7;
 const PORTS: u64 = 11;
-/// The goals: the probe's packets per second divided by those of the best exporter, at one feature and at all features.
+/// The goals: the probe's packets per second divided by those of the best exporter, at one feature
+/// and at all features.
 const GOALS: [(u64, f64); 2] = [(1, 10.0), (FEATURES, 5.0)];
 const METRICS: &str = "/v1/probes/flows/metrics";
 
@@ -59,13 +62,26 @@ pub fn run(bench: &Bench) -> Result<Section> {
          kernel's time for the copy. The counters do nothing with a packet."
         .to_owned();
     section.generator = Some("the generator of the tests (`traffic`), on CPU 0".into());
-    let bench = &Bench { generator: Generator::Traffic, ..bench.clone() };
-    let mut table =
-        Table::new(&["hook", "features", "rounds", "Mpps", "null", "flows", "map bytes, with twins"]);
+    let bench = &Bench {
+        generator: Generator::Traffic,
+        ..bench.clone()
+    };
+    let mut table = Table::new(&[
+        "hook",
+        "features",
+        "rounds",
+        "Mpps",
+        "null",
+        "flows",
+        "map bytes, with twins",
+    ]);
     let all: Vec<u64> = (1..=FEATURES).collect();
     let mut curves = Vec::new();
     for hook in bench.cases(&["xdp", "tc"], &["xdp"]) {
-        let mut curve = Curve { name: hook.to_uppercase(), points: Vec::new() };
+        let mut curve = Curve {
+            name: hook.to_uppercase(),
+            points: Vec::new(),
+        };
         for features in bench.cases(&all, &[1, FEATURES]) {
             let mut flows = Flows::new(bench, hook, features)?;
             flows.sender.send(packets)?;
@@ -101,9 +117,18 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "15 features, ns",
         "times",
     ]);
-    let mut costs = Table::new(&["exporter", "ns per packet", "packets", "seen", "resident, MiB"]);
+    let mut costs = Table::new(&[
+        "exporter",
+        "ns per packet",
+        "packets",
+        "seen",
+        "resident, MiB",
+    ]);
     let mut against: Vec<(Exporter, Against)> = Vec::new();
-    for exporter in bench.cases(&Exporter::ALL, &[Exporter::PacketSocket, Exporter::XdpSocket]) {
+    for exporter in bench.cases(
+        &Exporter::ALL,
+        &[Exporter::PacketSocket, Exporter::XdpSocket],
+    ) {
         let site = Site::new(bench)?;
         let Some(cost) = exporter.measure(&site, bench.part_of(1_000_000, 20_000))? else {
             others.row([exporter.name(), "not here"].into_iter().chain([""; 11]));
@@ -125,16 +150,29 @@ pub fn run(bench: &Bench) -> Result<Section> {
             format!("{:.1}", cost.resident_kib as f64 / 1024.0),
         ]);
         let measured = Against::measure(bench, exporter, packets)?;
-        others.row([exporter.name().to_owned()].into_iter().chain(measured.cells()));
+        others.row(
+            [exporter.name().to_owned()]
+                .into_iter()
+                .chain(measured.cells()),
+        );
         against.push((exporter, measured));
     }
     section.tables = vec![table, others, costs];
     section.figures.push(Figure {
         name: "features",
         title: "Packets per second by the number of NetFlow features",
-        x: Axis { label: "features", logarithmic: false },
-        y: Axis { label: "million packets per processor second", logarithmic: false },
-        panels: vec![Panel { title: "flow-features".into(), curves }],
+        x: Axis {
+            label: "features",
+            logarithmic: false,
+        },
+        y: Axis {
+            label: "million packets per processor second",
+            logarithmic: false,
+        },
+        panels: vec![Panel {
+            title: "flow-features".into(),
+            curves,
+        }],
     });
     section.meaning =
         "Each omitted feature saves time and memory for each packet. Beyond ten features the table of flows by port \
@@ -150,16 +188,28 @@ pub fn run(bench: &Bench) -> Result<Section> {
     for (which, (features, goal)) in GOALS.into_iter().enumerate() {
         // The best exporter is the one over which the probe has the smallest advantage.
         let best = |exports: bool| {
-            let of = against.iter().filter(|(exporter, _)| exporter.exports() == exports);
-            of.min_by(|(_, one), (_, other)| one.times(which).value.total_cmp(&other.times(which).value))
+            let of = against
+                .iter()
+                .filter(|(exporter, _)| exporter.exports() == exports);
+            of.min_by(|(_, one), (_, other)| {
+                one.times(which).value.total_cmp(&other.times(which).value)
+            })
         };
         let mut peers: Vec<String> = Vec::new();
         peers.extend(best(true).map(|(exporter, _)| format!("{}: 1", exporter.name())));
         peers.extend(best(false).map(|(counter, against)| {
-            format!("{}, which only counts: {} times", counter.name(), against.times(which).show(1))
+            format!(
+                "{}, which only counts: {} times",
+                counter.name(),
+                against.times(which).show(1)
+            )
         }));
         section.claims.push(Claim {
-            claim: if features == 1 { "NetFlow, one feature, XDP" } else { "NetFlow, 15 features, XDP" },
+            claim: if features == 1 {
+                "NetFlow, one feature, XDP"
+            } else {
+                "NetFlow, 15 features, XDP"
+            },
             paper: if features == 1 {
                 "goal >= 10 times the best exporter"
             } else {
@@ -183,8 +233,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// The nanoseconds per packet, measured in turns: an exporter, the same exporter again, the probe with each number of
-/// features that has a goal, and an empty program.
+/// The nanoseconds per packet, measured in turns: an exporter, the same exporter again, the probe
+/// with each number of features that has a goal, and an empty program.
 struct Against([Sample; 5]);
 
 impl Against {
@@ -198,7 +248,10 @@ impl Against {
             probe.sender.send(packets)?;
         }
         let turns = in_turns(bench.rounds(5, 1), |way| match way {
-            0 | 1 => Ok(1e3 / exporter.flood(&Site::new(bench)?, packets)?.context("it was here")?),
+            0 | 1 => Ok(1e3
+                / exporter
+                    .flood(&Site::new(bench)?, packets)?
+                    .context("it was here")?),
             2 | 3 => Ok(1e3 / probes[way - 2].sender.rate(packets)?),
             _ => empty.packet(packets),
         })?;
@@ -208,12 +261,14 @@ impl Against {
         Ok(Self(turns))
     }
 
-    /// Returns the probe's packets per second relative to the exporter's, with the number of features of a goal.
+    /// Returns the probe's packets per second relative to the exporter's, with the number of
+    /// features of a goal.
     fn times(&self, goal: usize) -> Estimate {
         Estimate::of_ratio(&self.0[0], &self.0[2 + goal])
     }
 
-    /// Returns the exporter's time relative to the probe's, both without the time of an empty program.
+    /// Returns the exporter's time relative to the probe's, both without the time of an empty
+    /// program.
     fn times_above(&self, goal: usize) -> String {
         show_ratio_above(&self.0[0], &self.0[2 + goal], &self.0[4], 1)
     }
@@ -256,15 +311,25 @@ impl Flows {
         ingress.as_object_mut().context("an object")?.remove("mode");
         ingress["defines"]["FEATURES"] = features.to_string().into();
         let status = daemon.put("/v1/probes/flows", &config).expect(201).json();
-        let map_bytes = status["cost"]["map_bytes"].as_u64().context("the size of the maps")?;
+        let map_bytes = status["cost"]["map_bytes"]
+            .as_u64()
+            .context("the size of the maps")?;
         let sender = Sender::new(&site, Spread::default())?;
-        Ok(Self { daemon, sender, map_bytes, features, _site: site })
+        Ok(Self {
+            daemon,
+            sender,
+            map_bytes,
+            features,
+            _site: site,
+        })
     }
 
     /// Checks that all flows are there, with all packets. Returns the number of flows.
     fn check(&self) -> Result<usize> {
         let document: Value = self.daemon.json(METRICS);
-        let entries = document["ingress"]["flows"]["entries"].as_array().context("flows")?;
+        let entries = document["ingress"]["flows"]["entries"]
+            .as_array()
+            .context("flows")?;
         let spread = Spread::default();
         let flows = if self.features < ADDRESSES {
             1
@@ -273,10 +338,21 @@ impl Flows {
         } else {
             spread.flows()
         };
-        ensure!(entries.len() as u64 == flows, "{} flows, not {flows}", entries.len());
+        ensure!(
+            entries.len() as u64 == flows,
+            "{} flows, not {flows}",
+            entries.len()
+        );
         if self.features >= PACKETS {
-            let packets: u64 = entries.iter().filter_map(|entry| entry["value"]["IN_PKTS"].as_u64()).sum();
-            ensure!(packets == self.sender.sent, "{packets} packets of {} in flows", self.sender.sent);
+            let packets: u64 = entries
+                .iter()
+                .filter_map(|entry| entry["value"]["IN_PKTS"].as_u64())
+                .sum();
+            ensure!(
+                packets == self.sender.sent,
+                "{packets} packets of {} in flows",
+                self.sender.sent
+            );
         }
         Ok(entries.len())
     }

@@ -23,9 +23,18 @@ const PLACEBO: usize = 6;
 /// The goals for the additional processor time per packet in percent: at 10 ms, and from 300 ms on.
 const GOALS: [(u64, f64); 2] = [(10, 0.5), (300, 0.05)];
 
-/// The cases: the interval in milliseconds (0: none, the null comparison), and the duration in seconds.
-const CASES: [(u64, u64); 8] =
-    [(0, 60), (10, 300), (50, 60), (100, 120), (500, 60), (1_000, 18), (5_000, 32), (10_000, 66)];
+/// The cases: the interval in milliseconds (0: none, the null comparison), and the duration in
+/// seconds.
+const CASES: [(u64, u64); 8] = [
+    (0, 60),
+    (10, 300),
+    (50, 60),
+    (100, 120),
+    (500, 60),
+    (1_000, 18),
+    (5_000, 32),
+    (10_000, 66),
+];
 const QUICK: [(u64, u64); 3] = [(0, 1), (10, 1), (100, 2)];
 
 pub fn run(bench: &Bench) -> Result<Section> {
@@ -51,8 +60,9 @@ pub fn run(bench: &Bench) -> Result<Section> {
          slices of the placebo. One thing may differ: the part of the daemon's memory that is still in the caches. `daemon \
          per window` in the first table shows it."
         .to_owned();
-    section.generator =
-        Some("the generator of the tests (`traffic`), in a single call into the kernel, on CPU 0".into());
+    section.generator = Some(
+        "the generator of the tests (`traffic`), in a single call into the kernel, on CPU 0".into(),
+    );
     let mut table = Table::new(&[
         "interval",
         "pairs",
@@ -65,13 +75,21 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "lost per window, us",
         "daemon per window, us",
     ]);
-    let [mut curve, mut curve_together] = ["CPU per packet", "the same, slices with one window together"]
-        .map(|name| Curve { name: name.into(), points: Vec::new() });
+    let [mut curve, mut curve_together] = [
+        "CPU per packet",
+        "the same, slices with one window together",
+    ]
+    .map(|name| Curve {
+        name: name.into(),
+        points: Vec::new(),
+    });
     let (mut claims, mut together) = (Vec::new(), Together::default());
     for (interval, seconds) in bench.cases(&CASES, &QUICK) {
         let interval = (interval > 0).then(|| Duration::from_millis(interval));
         // A confidence interval needs some windows, even in a partial run.
-        let least = interval.map_or(3.0, |interval| 5.0 * interval.as_secs_f64()).min(seconds as f64);
+        let least = interval
+            .map_or(3.0, |interval| 5.0 * interval.as_secs_f64())
+            .min(seconds as f64);
         let duration = Duration::from_secs_f64((seconds as f64 * bench.part).max(least));
         let place = place(interval);
         let measured = measure_case(interval, None, place, duration)?;
@@ -96,18 +114,30 @@ pub fn run(bench: &Bench) -> Result<Section> {
     }
     section.tables = vec![table, together.table()];
     let estimates = together.estimates();
-    let of_each = estimates.iter().map(|(interval, more)| format!("{interval:?}: {} %", more.show(3)));
+    let of_each = estimates
+        .iter()
+        .map(|(interval, more)| format!("{interval:?}: {} %", more.show(3)));
     claims.push(format!(
         "of all {} slices with one window together: {}",
         together.windows.len(),
         of_each.collect::<Vec<_>>().join(", ")
     ));
-    curve_together.points.extend(estimates.iter().map(|(interval, more)| (interval.as_secs_f64(), *more)));
+    curve_together.points.extend(
+        estimates
+            .iter()
+            .map(|(interval, more)| (interval.as_secs_f64(), *more)),
+    );
     section.figures.push(Figure {
         name: "windows",
         title: "What windows add to a packet's processor time, by their interval",
-        x: Axis { label: "interval, s", logarithmic: true },
-        y: Axis { label: "more, %", logarithmic: false },
+        x: Axis {
+            label: "interval, s",
+            logarithmic: true,
+        },
+        y: Axis {
+            label: "more, %",
+            logarithmic: false,
+        },
         panels: vec![Panel {
             title: "windows read, stored and reset".into(),
             curves: vec![curve, curve_together],
@@ -144,7 +174,8 @@ struct Measured {
     windows: usize,
 }
 
-/// Measures the daemon's windows, or a placebo that takes this much processor time instead of each window.
+/// Measures the daemon's windows, or a placebo that takes this much processor time instead of each
+/// window.
 fn measure_case(
     interval: Option<Duration>,
     placebo: Option<Duration>,
@@ -161,19 +192,32 @@ fn measure_case(
 
     let ends = scene.ends()?;
     let counted = scene.counted()?;
-    ensure!(counted == sent, "{sent} packets were sent, {counted} counted");
+    ensure!(
+        counted == sent,
+        "{sent} packets were sent, {counted} counted"
+    );
     let ends = match interval.zip(placebo) {
         Some((interval, _)) => triples::multiples(nanoseconds(interval), &triples),
         None => ends,
     };
-    let windows_in = |slice: &Slice| ends.iter().filter(|end| (slice.from..slice.to).contains(end)).count();
+    let windows_in = |slice: &Slice| {
+        ends.iter()
+            .filter(|end| (slice.from..slice.to).contains(end))
+            .count()
+    };
     // A placebo that stops a little late does no harm.
     let stray: usize = if placebo.is_some() {
         0
     } else {
-        triples.iter().map(|triple| windows_in(&triple.before) + windows_in(&triple.after)).sum()
+        triples
+            .iter()
+            .map(|triple| windows_in(&triple.before) + windows_in(&triple.after))
+            .sum()
     };
-    ensure!(stray == 0, "{stray} windows were closed while the daemon was stopped");
+    ensure!(
+        stray == 0,
+        "{stray} windows were closed while the daemon was stopped"
+    );
     triples.retain(Triple::has_packets);
     if interval.is_some_and(|interval| interval >= SPARSE) {
         // The measurement leaves out a window that came after the rest of its slice.
@@ -184,11 +228,15 @@ fn measure_case(
     Ok(Measured { triples, windows })
 }
 
-/// Estimates the cost in percent: the extra time of slices with the daemon, relative to the time that a
-/// slice represents (an interval, if it has one window).
+/// Estimates the cost in percent: the extra time of slices with the daemon, relative to the time
+/// that a slice represents (an interval, if it has one window).
 fn percent(triples: &[Triple], part: fn(&Triple) -> f64, interval: Option<Duration>) -> Estimate {
-    let share = |slice: &Slice| interval.map_or(1.0, |interval| slice.seconds / interval.as_secs_f64());
-    let values: Sample = triples.iter().map(|triple| 100.0 * part(triple) * share(&triple.with)).collect();
+    let share =
+        |slice: &Slice| interval.map_or(1.0, |interval| slice.seconds / interval.as_secs_f64());
+    let values: Sample = triples
+        .iter()
+        .map(|triple| 100.0 * part(triple) * share(&triple.with))
+        .collect();
     Estimate::of(&values)
 }
 
@@ -196,7 +244,9 @@ fn percent(triples: &[Triple], part: fn(&Triple) -> f64, interval: Option<Durati
 fn goal(interval: Duration, more: &Estimate) -> String {
     let milliseconds = interval.as_millis() as u64;
     let goal = GOALS.iter().rev().find(|(from, _)| *from <= milliseconds);
-    goal.map_or_else(String::new, |(_, goal)| format!("<= {goal}: {}", more.at_most(*goal)))
+    goal.map_or_else(String::new, |(_, goal)| {
+        format!("<= {goal}: {}", more.at_most(*goal))
+    })
 }
 
 /// The slices with one window of all intervals, taken together.
@@ -213,14 +263,24 @@ impl Together {
     /// Returns the additional cost of a packet, by the interval of the windows.
     fn estimates(&self) -> Vec<(Duration, Estimate)> {
         let more = |interval: &Duration| percent(&self.windows, Triple::more, Some(*interval));
-        self.intervals.iter().map(|interval| (*interval, more(interval))).collect()
+        self.intervals
+            .iter()
+            .map(|interval| (*interval, more(interval)))
+            .collect()
     }
 
     fn table(&self) -> Table {
-        let mut table =
-            Table::new(&["interval", "windows", "more CPU per packet, %", "goal", "null, %", "placebo, %"]);
+        let mut table = Table::new(&[
+            "interval",
+            "windows",
+            "more CPU per packet, %",
+            "goal",
+            "null, %",
+            "placebo, %",
+        ]);
         for (interval, more) in self.estimates() {
-            let beside = |triples: &[Triple]| percent(triples, Triple::more, Some(interval)).show(3);
+            let beside =
+                |triples: &[Triple]| percent(triples, Triple::more, Some(interval)).show(3);
             table.row([
                 format!("{interval:?}"),
                 self.windows.len().to_string(),
@@ -247,14 +307,25 @@ impl Row {
         let Measured { triples, windows } = measured;
         let (triples, windows) = (&triples[..], *windows);
         let sparse = interval.filter(|interval| *interval >= SPARSE);
-        let (loss, more) = (percent(triples, Triple::loss, sparse), percent(triples, Triple::more, sparse));
-        let rate: Sample = triples.iter().map(|triple| triple.before.rate() / 1e6).collect();
+        let (loss, more) = (
+            percent(triples, Triple::loss, sparse),
+            percent(triples, Triple::more, sparse),
+        );
+        let rate: Sample = triples
+            .iter()
+            .map(|triple| triple.before.rate() / 1e6)
+            .collect();
         let seconds: f64 = triples.iter().map(|triple| triple.with.seconds).sum();
-        let daemon: f64 =
-            triples.iter().map(|triple| triple.with.subject).sum::<f64>() / windows.max(1) as f64;
+        let daemon: f64 = triples
+            .iter()
+            .map(|triple| triple.with.subject)
+            .sum::<f64>()
+            / windows.max(1) as f64;
         // The loss refers to the time of the slices, not to the interval.
-        let lost =
-            triples.iter().map(|triple| 1e6 * triple.loss() * seconds / windows as f64).collect::<Sample>();
+        let lost = triples
+            .iter()
+            .map(|triple| 1e6 * triple.loss() * seconds / windows as f64)
+            .collect::<Sample>();
         let of_windows = |text: String| if windows > 0 { text } else { String::new() };
         let cells = vec![
             interval.map_or_else(|| "none".to_owned(), |interval| format!("{interval:?}")),
@@ -265,10 +336,18 @@ impl Row {
             interval.map_or_else(String::new, |interval| goal(interval, &more)),
             String::new(),
             loss.show(3),
-            if windows > 0 { Estimate::of(&lost).show(0) } else { String::new() },
+            if windows > 0 {
+                Estimate::of(&lost).show(0)
+            } else {
+                String::new()
+            },
             of_windows(format!("{:.0}", 1e6 * daemon)),
         ];
-        Self { daemon: Duration::from_secs_f64(daemon), more, cells }
+        Self {
+            daemon: Duration::from_secs_f64(daemon),
+            more,
+            cells,
+        }
     }
 }
 
@@ -276,10 +355,22 @@ impl Row {
 mod tests {
     use super::*;
 
-    /// Returns a triple of slices of 40 ms, with packets that cost more by this fraction in the middle one.
+    /// Returns a triple of slices of 40 ms, with packets that cost more by this fraction in the
+    /// middle one.
     fn triple(more: f64) -> Triple {
-        let slice = |sender| Slice { from: 0, to: 0, packets: 1e5, seconds: 0.04, sender, subject: 0.0 };
-        Triple { before: slice(0.04), with: slice(0.04 * (1.0 + more)), after: slice(0.04) }
+        let slice = |sender| Slice {
+            from: 0,
+            to: 0,
+            packets: 1e5,
+            seconds: 0.04,
+            sender,
+            subject: 0.0,
+        };
+        Triple {
+            before: slice(0.04),
+            with: slice(0.04 * (1.0 + more)),
+            after: slice(0.04),
+        }
     }
 
     #[test]
@@ -289,7 +380,11 @@ mod tests {
             windows: vec![triple(0.02), triple(0.01), triple(0.03)],
             ..Together::default()
         };
-        let shown: Vec<_> = together.estimates().iter().map(|(_, more)| more.show(3)).collect();
+        let shown: Vec<_> = together
+            .estimates()
+            .iter()
+            .map(|(_, more)| more.show(3))
+            .collect();
         assert_eq!(shown, ["0.800 [0.400, 1.200]", "0.008 [0.004, 0.012]"]);
     }
 }

@@ -26,8 +26,14 @@ pub fn run(bench: &Bench) -> Result<Section> {
          five packet-counters in both directions, five flow-features with 15 features and 65,536 flows. Each figure \
          is read once it is stable. `null` is the difference to a second daemon with the same requests.",
     );
-    let mut table =
-        Table::new(&["after", "VmRSS, MiB", "null, MiB", "anonymous, MiB", "peak so far, MiB", "<= 25 MiB"]);
+    let mut table = Table::new(&[
+        "after",
+        "VmRSS, MiB",
+        "null, MiB",
+        "anonymous, MiB",
+        "peak so far, MiB",
+        "<= 25 MiB",
+    ]);
     let site = Site::new(bench)?;
     section.generator = Some(site.describe());
     let (steps, again) = (live(bench, &site)?, live(bench, &site)?);
@@ -36,7 +42,10 @@ pub fn run(bench: &Bench) -> Result<Section> {
         table.row([
             after.clone(),
             mib(resident.total_kib),
-            format!("{:+.1}", (again.total_kib as f64 - resident.total_kib as f64) / 1024.0),
+            format!(
+                "{:+.1}",
+                (again.total_kib as f64 - resident.total_kib as f64) / 1024.0
+            ),
             mib(resident.anonymous_kib),
             mib(resident.peak_kib),
             met(resident.total_kib <= TARGET_KIB).to_owned(),
@@ -69,7 +78,9 @@ fn live(bench: &Bench, site: &Site) -> Result<Vec<(String, Resident)>> {
     step("start")?;
     for probe in 0..PROBES {
         let name = ["packet-counter", "flow-features"][probe % 2];
-        daemon.put(&path(probe), &nameless(name, site.interface())?).expect(201);
+        daemon
+            .put(&path(probe), &nameless(name, site.interface())?)
+            .expect(201);
     }
     step("ten probes deployed")?;
     let reads = bench.times(1_000, 20);
@@ -86,7 +97,9 @@ fn live(bench: &Bench, site: &Site) -> Result<Vec<(String, Resident)>> {
 
 fn read(daemon: &Daemon, times: u64) {
     for time in 0..times {
-        daemon.get(&format!("{}/metrics", path(time as usize % PROBES))).expect(200);
+        daemon
+            .get(&format!("{}/metrics", path(time as usize % PROBES)))
+            .expect(200);
     }
 }
 

@@ -34,25 +34,88 @@ pub struct Experiment {
 
 /// All experiments, in the order of docs/SUMMARY.md.
 pub const EXPERIMENTS: &[Experiment] = &[
-    Experiment { name: "deployment", run: deployment::run },
-    Experiment { name: "loss", run: loss::run },
-    Experiment { name: "reading", run: reading::run },
-    Experiment { name: "extraction", run: extraction::run },
-    Experiment { name: "adaptivity", run: adaptivity::run },
-    Experiment { name: "rules", run: rules::run },
-    Experiment { name: "decisions", run: decisions::run },
-    Experiment { name: "features", run: features::run },
-    Experiment { name: "dispatcher", run: dispatcher::run },
-    Experiment { name: "cost", run: cost::run },
-    Experiment { name: "export", run: export::section::run },
-    Experiment { name: "events", run: events::delivery::run },
-    Experiment { name: "stages", run: events::stages::run },
-    Experiment { name: "actions", run: events::actions::run },
-    Experiment { name: "hooks", run: events::hooks::run },
-    Experiment { name: "memory", run: memory::run },
-    Experiment { name: "scale", run: scale::run },
-    Experiment { name: "charts", run: charts::run },
-    Experiment { name: "rate", run: rate::run },
-    Experiment { name: "stores", run: stores::run },
-    Experiment { name: "streams", run: streams::run },
+    Experiment {
+        name: "deployment",
+        run: deployment::run,
+    },
+    Experiment {
+        name: "loss",
+        run: loss::run,
+    },
+    Experiment {
+        name: "reading",
+        run: reading::run,
+    },
+    Experiment {
+        name: "extraction",
+        run: extraction::run,
+    },
+    Experiment {
+        name: "adaptivity",
+        run: adaptivity::run,
+    },
+    Experiment {
+        name: "rules",
+        run: rules::run,
+    },
+    Experiment {
+        name: "decisions",
+        run: decisions::run,
+    },
+    Experiment {
+        name: "features",
+        run: features::run,
+    },
+    Experiment {
+        name: "dispatcher",
+        run: dispatcher::run,
+    },
+    Experiment {
+        name: "cost",
+        run: cost::run,
+    },
+    Experiment {
+        name: "export",
+        run: export::section::run,
+    },
+    Experiment {
+        name: "events",
+        run: events::delivery::run,
+    },
+    Experiment {
+        name: "stages",
+        run: events::stages::run,
+    },
+    Experiment {
+        name: "actions",
+        run: events::actions::run,
+    },
+    Experiment {
+        name: "hooks",
+        run: events::hooks::run,
+    },
+    Experiment {
+        name: "memory",
+        run: memory::run,
+    },
+    Experiment {
+        name: "scale",
+        run: scale::run,
+    },
+    Experiment {
+        name: "charts",
+        run: charts::run,
+    },
+    Experiment {
+        name: "rate",
+        run: rate::run,
+    },
+    Experiment {
+        name: "stores",
+        run: stores::run,
+    },
+    Experiment {
+        name: "streams",
+        run: streams::run,
+    },
 ];

@@ -23,7 +23,15 @@ const PER_HOOK: usize = 16;
 /// The length of a slice for counting windows.
 const SLICE: Duration = Duration::from_secs(2);
 /// The cases: the number of probes, and the interval of their windows in milliseconds.
-const CASES: [(usize, u64); 7] = [(1, 1_000), (1, 100), (1, 10), (10, 10), (100, 100), (100, 20), (100, 10)];
+const CASES: [(usize, u64); 7] = [
+    (1, 1_000),
+    (1, 100),
+    (1, 10),
+    (10, 10),
+    (100, 100),
+    (100, 20),
+    (100, 10),
+];
 /// The steps without a daemon, and their interval in milliseconds.
 const BARE: [(Bare, u64); 6] = [
     (Bare::Wake, 10),
@@ -92,7 +100,10 @@ pub fn run(bench: &Bench) -> Result<Section> {
         }
         if probes == 1 || interval == 10 {
             let met = missed(time.value <= TIME);
-            claims.push(format!("{probes} every {interval} ms: {:.0} us{met}", time.value));
+            claims.push(format!(
+                "{probes} every {interval} ms: {:.0} us{met}",
+                time.value
+            ));
         }
     }
     section.tables.push(table);
@@ -115,20 +126,37 @@ pub fn run(bench: &Bench) -> Result<Section> {
 
 /// Measures the time of the kernel alone.
 fn bare(bench: &Bench) -> Result<Table> {
-    let mut table = Table::new(&["without a daemon", "interval, ms", "slices", "CPU per tick, us"]);
+    let mut table = Table::new(&[
+        "without a daemon",
+        "interval, ms",
+        "slices",
+        "CPU per tick, us",
+    ]);
     let slices = bench.rounds(10, 1);
-    let mut times: Vec<_> =
-        bench.cases(&BARE, &BARE[..4]).into_iter().map(|case| (case, Sample::default())).collect();
+    let mut times: Vec<_> = bench
+        .cases(&BARE, &BARE[..4])
+        .into_iter()
+        .map(|case| (case, Sample::default()))
+        .collect();
     for _ in 0..slices {
         // The steps take turns, so that disturbances of the machine affect all of them.
         for ((step, interval), times) in &mut times {
             let ticks = (SLICE.as_millis() as u64 / *interval).max(LEAST) as u32;
-            times.add(floor::measure(*step, ticks, Duration::from_millis(*interval))?);
+            times.add(floor::measure(
+                *step,
+                ticks,
+                Duration::from_millis(*interval),
+            )?);
         }
     }
     for ((step, interval), times) in times {
         let (interval, slices) = (interval.to_string(), slices.to_string());
-        table.row([step.name().to_owned(), interval, slices, Estimate::of(&times).show(0)]);
+        table.row([
+            step.name().to_owned(),
+            interval,
+            slices,
+            Estimate::of(&times).show(0),
+        ]);
     }
     Ok(table)
 }
@@ -146,23 +174,36 @@ struct Rates {
 fn measure(bench: &Bench, probes: usize, interval: u64) -> Result<Rates> {
     let topology = Topology::new()?;
     let names = pairs(&topology, probes.div_ceil(PER_HOOK))?;
-    let options = DaemonOptions::default().argument("--max-probes").argument("4096");
+    let options = DaemonOptions::default()
+        .argument("--max-probes")
+        .argument("4096");
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
     for probe in 0..probes {
-        let metrics = json!([{ "name": "packets", "map": "packets", "snapshot": true, "init": true }]);
+        let metrics =
+            json!([{ "name": "packets", "map": "packets", "snapshot": true, "init": true }]);
         let config = json!({
             "interface": names[probe / PER_HOOK],
             "ingress": { "hook": "tc", "source": attachments::tc_counter("-1"), "metrics": metrics },
             "window": { "interval": format!("{interval}ms"), "retain": 10 },
         });
-        daemon.put(&format!("/v1/probes/probe{probe}"), &config).expect(201);
+        daemon
+            .put(&format!("/v1/probes/probe{probe}"), &config)
+            .expect(201);
     }
-    let slice = if bench.quick { SLICE / 10 } else { SLICE.max(Duration::from_millis(5 * interval)) };
+    let slice = if bench.quick {
+        SLICE / 10
+    } else {
+        SLICE.max(Duration::from_millis(5 * interval))
+    };
     let mut rates = Rates::default();
     let mut last = None;
     // The case of the goal, a window that is due alone, has the widest confidence interval, and
     // therefore the most slices.
-    let slices = if (probes, interval) == (1, 10) { 40 } else { 10 };
+    let slices = if (probes, interval) == (1, 10) {
+        40
+    } else {
+        10
+    };
     // The first slice is a warm-up.
     for number in 0..=bench.rounds(slices, 1) {
         let before = Edge::before(&daemon)?;
@@ -172,7 +213,9 @@ fn measure(bench: &Bench, probes: usize, interval: u64) -> Result<Rates> {
         ensure!(windows > 0.0, "no window was closed within {slice:?}");
         let time = 1e6 * (after.processor - before.processor) / windows;
         if number > 0 {
-            rates.rate.add(windows / (after.at - before.at).as_secs_f64());
+            rates
+                .rate
+                .add(windows / (after.at - before.at).as_secs_f64());
             rates.time.add(time);
             rates.null.add(time / last.unwrap_or(time));
         }
@@ -193,13 +236,21 @@ impl Edge {
     /// of the slice.
     fn before(daemon: &Daemon) -> Result<Self> {
         let closed = closed(daemon)?;
-        Ok(Self { at: Instant::now(), closed, processor: processor_seconds(daemon.pid())? })
+        Ok(Self {
+            at: Instant::now(),
+            closed,
+            processor: processor_seconds(daemon.pid())?,
+        })
     }
 
     /// Returns the moment after a slice.
     fn after(daemon: &Daemon) -> Result<Self> {
         let (at, processor) = (Instant::now(), processor_seconds(daemon.pid())?);
-        Ok(Self { at, closed: closed(daemon)?, processor })
+        Ok(Self {
+            at,
+            closed: closed(daemon)?,
+            processor,
+        })
     }
 }
 
@@ -207,7 +258,11 @@ impl Edge {
 fn closed(daemon: &Daemon) -> Result<f64> {
     let page = daemon.get("/metrics").expect(200);
     let mut closed = 0.0;
-    for line in page.text().lines().filter(|line| line.starts_with("twinprobe_windows_closed_total{")) {
+    for line in page
+        .text()
+        .lines()
+        .filter(|line| line.starts_with("twinprobe_windows_closed_total{"))
+    {
         let value = line.rsplit(' ').next().context("a value")?;
         closed += value.parse::<f64>().with_context(|| line.to_owned())?;
     }

@@ -54,16 +54,25 @@ pub fn run(bench: &Bench) -> Result<Section> {
         let site = Site::new(bench)?;
         section.generator = Some(site.describe());
         let daemon = site.daemon(&["--quiesce", method])?;
-        daemon.put("/v1/probes/probe", &dropping(site.interface())).expect(201);
+        daemon
+            .put("/v1/probes/probe", &dropping(site.interface()))
+            .expect(201);
         let reads = bench.times(reads, 10);
         let idle = Reads::take(&daemon, reads, 0)?;
         table.row(idle.cells(method, "idle", 0.0));
         let load = site.send(Spread::default())?;
         let loaded = Reads::take(&daemon, reads, 1)?;
         load.stop()?;
-        table.row(loaded.cells(method, "live frames", loaded.packets as f64 / loaded.seconds));
+        table.row(loaded.cells(
+            method,
+            "live frames",
+            loaded.packets as f64 / loaded.seconds,
+        ));
         if method == "sweep" {
-            default = vec![Estimate::of(&idle.quiesce_us), Estimate::of(&loaded.quiesce_us)];
+            default = vec![
+                Estimate::of(&idle.quiesce_us),
+                Estimate::of(&loaded.quiesce_us),
+            ];
         }
     }
     section.tables.push(table);
@@ -79,7 +88,11 @@ pub fn run(bench: &Bench) -> Result<Section> {
             "{} idle, {} under load{}",
             show(&default[0]),
             show(&default[1]),
-            if default.iter().all(|estimate| estimate.value <= GRACE) { "" } else { " (missed)" }
+            if default.iter().all(|estimate| estimate.value <= GRACE) {
+                ""
+            } else {
+                " (missed)"
+            }
         ),
         peers: "of the kernel: see its page".into(),
     });
@@ -106,8 +119,8 @@ struct Reads {
 }
 
 impl Reads {
-    /// Reads at least this many times, and until this many packets are counted: the pauses of the generator are
-    /// longer than ten readings.
+    /// Reads at least this many times, and until this many packets are counted: the pauses of the
+    /// generator are longer than ten readings.
     fn take(daemon: &Daemon, count: u64, packets: u64) -> Result<Self> {
         let mut out = Self::default();
         // The first reading closes the window before the measurement.
@@ -130,7 +143,9 @@ impl Reads {
                 None => last = Some(time),
             }
             let document = response.expect(200).json();
-            let quiesce = document["window"]["quiesce_us"].as_u64().context("a window has a grace period")?;
+            let quiesce = document["window"]["quiesce_us"]
+                .as_u64()
+                .context("a window has a grace period")?;
             out.quiesce_us.add(quiesce as f64);
             out.packets += total(&document, "ingress", "packets");
             let started = Instant::now();

@@ -17,8 +17,20 @@ use crate::scenes::attack::{self, FLOOD, INTERVAL, ORDINARY, Round, SAMPLE, Time
 const REACTION: f64 = 30.0;
 /// The ways, with the empty program first. The way "fine on demand" is there twice, for the null
 /// comparison.
-const WAYS: [Watch; 5] = [Watch::Empty, Watch::Coarse, Watch::Fine, Watch::OnDemand, Watch::OnDemand];
-const NAMES: [&str; 5] = ["empty", "always coarse", "always fine", "fine on demand", "fine on demand, again"];
+const WAYS: [Watch; 5] = [
+    Watch::Empty,
+    Watch::Coarse,
+    Watch::Fine,
+    Watch::OnDemand,
+    Watch::OnDemand,
+];
+const NAMES: [&str; 5] = [
+    "empty",
+    "always coarse",
+    "always fine",
+    "fine on demand",
+    "fine on demand, again",
+];
 const FINE: usize = 2;
 const ON_DEMAND: usize = 3;
 
@@ -91,7 +103,10 @@ pub fn run(bench: &Bench) -> Result<Section> {
         ]);
     }
     section.tables.push(table);
-    let reaction: Sample = all[ON_DEMAND].iter().filter_map(|round| round.reaction_ms).collect();
+    let reaction: Sample = all[ON_DEMAND]
+        .iter()
+        .filter_map(|round| round.reaction_ms)
+        .collect();
     let ratio = show_ratio_above(&costs[FINE], &costs[ON_DEMAND], empty, 1);
     section.figures.push(figure(&all));
     section.meaning = "Let a cheap probe watch always, and let a rule deploy the expensive one. The attack is found equally fast, and its \
@@ -117,16 +132,44 @@ pub fn run(bench: &Bench) -> Result<Section> {
 
 /// Draws the last round of each way over time.
 fn figure(all: &[Vec<Round>; WAYS.len()]) -> Figure {
-    let curves = NAMES.into_iter().zip(all).take(ON_DEMAND + 1).map(|(name, rounds)| {
-        let points = rounds.last().map(|round| round.curve.as_slice()).unwrap_or_default();
-        let point = |(at, ns): &(f64, f64)| (*at, Estimate { value: *ns, low: *ns, high: *ns });
-        Curve { name: name.into(), points: points.iter().map(point).collect() }
-    });
+    let curves = NAMES
+        .into_iter()
+        .zip(all)
+        .take(ON_DEMAND + 1)
+        .map(|(name, rounds)| {
+            let points = rounds
+                .last()
+                .map(|round| round.curve.as_slice())
+                .unwrap_or_default();
+            let point = |(at, ns): &(f64, f64)| {
+                (
+                    *at,
+                    Estimate {
+                        value: *ns,
+                        low: *ns,
+                        high: *ns,
+                    },
+                )
+            };
+            Curve {
+                name: name.into(),
+                points: points.iter().map(point).collect(),
+            }
+        });
     Figure {
         name: "rules",
         title: "Time per packet in the last round, with a flood",
-        x: Axis { label: "seconds", logarithmic: false },
-        y: Axis { label: "ns per packet, with the way to the hook", logarithmic: false },
-        panels: vec![Panel { title: "a flood of one second".into(), curves: curves.collect() }],
+        x: Axis {
+            label: "seconds",
+            logarithmic: false,
+        },
+        y: Axis {
+            label: "ns per packet, with the way to the hook",
+            logarithmic: false,
+        },
+        panels: vec![Panel {
+            title: "a flood of one second".into(),
+            curves: curves.collect(),
+        }],
     }
 }

@@ -1,4 +1,5 @@
-//! The cost of each further interface, probe, window, collector and sending CPU, as the slope of a line.
+//! The cost of each further interface, probe, window, collector and sending CPU, as the slope of a
+//! line.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -48,9 +49,14 @@ pub fn run(bench: &Bench) -> Result<Section> {
          that drops, fed by one generator, and by two on two CPUs through two interfaces; packets are counted \
          exactly."
         .to_owned();
-    section.generator =
-        Some("the generator of the tests (`traffic`), on CPU 0 and on CPU 1; only for the last table".into());
-    let hooks: Vec<_> = HOOKS.into_iter().map(|hook| interfaces(bench, hook)).collect::<Result<_>>()?;
+    section.generator = Some(
+        "the generator of the tests (`traffic`), on CPU 0 and on CPU 1; only for the last table"
+            .into(),
+    );
+    let hooks: Vec<_> = HOOKS
+        .into_iter()
+        .map(|hook| interfaces(bench, hook))
+        .collect::<Result<_>>()?;
     let beside = beside(bench)?;
     let (probes, probe_text) = probes(bench)?;
     let windows = windows(bench)?;
@@ -59,19 +65,34 @@ pub fn run(bench: &Bench) -> Result<Section> {
     section.figures.push(Figure {
         name: "scale",
         title: "Time of a PUT and of a DELETE by the number of interfaces",
-        x: Axis { label: "interfaces", logarithmic: true },
-        y: Axis { label: "ms", logarithmic: true },
+        x: Axis {
+            label: "interfaces",
+            logarithmic: true,
+        },
+        y: Axis {
+            label: "ms",
+            logarithmic: true,
+        },
         panels: vec![Panel {
             title: "one probe at many interfaces".into(),
             curves: hooks
                 .iter()
                 .flat_map(|at| [(at.hook, "PUT", &at.put), (at.hook, "DELETE", &at.delete)])
-                .map(|(hook, what, points)| Curve { name: format!("{hook}, {what}"), points: points.clone() })
+                .map(|(hook, what, points)| Curve {
+                    name: format!("{hook}, {what}"),
+                    points: points.clone(),
+                })
                 .collect(),
         }],
     });
-    let mut by_interfaces =
-        Table::new(&["hook", "interfaces", "rounds", "PUT, ms", "DELETE, ms", "null (PUT)"]);
+    let mut by_interfaces = Table::new(&[
+        "hook",
+        "interfaces",
+        "rounds",
+        "PUT, ms",
+        "DELETE, ms",
+        "null (PUT)",
+    ]);
     for row in hooks.iter().flat_map(|at| &at.rows) {
         by_interfaces.row(row.clone());
     }
@@ -86,9 +107,15 @@ pub fn run(bench: &Bench) -> Result<Section> {
     );
     let mut most = Vec::new();
     for at in &hooks {
-        let ((count, put), (_, delete)) =
-            (at.put.last().context("a case")?, at.delete.last().context("a case")?);
-        let missed = if put.value.max(delete.value) <= GOAL { "" } else { " (missed)" };
+        let ((count, put), (_, delete)) = (
+            at.put.last().context("a case")?,
+            at.delete.last().context("a case")?,
+        );
+        let missed = if put.value.max(delete.value) <= GOAL {
+            ""
+        } else {
+            " (missed)"
+        };
         most.push(format!(
             "{}, {count}: PUT {:.0}, DELETE {:.0} ms{missed}",
             at.hook, put.value, delete.value
@@ -115,7 +142,12 @@ impl Interfaces {
     /// Describes the cost of each further interface.
     fn slope(&self) -> String {
         let of = |points: &[(f64, Estimate)]| {
-            slope(&points.iter().map(|(x, y)| (*x, y.value)).collect::<Vec<_>>())
+            slope(
+                &points
+                    .iter()
+                    .map(|(x, y)| (*x, y.value))
+                    .collect::<Vec<_>>(),
+            )
         };
         let (put, delete) = (of(&self.put), of(&self.delete));
         format!(
@@ -129,14 +161,22 @@ fn milliseconds(since: Instant) -> f64 {
     1e3 * since.elapsed().as_secs_f64()
 }
 
-/// Returns the slope of the line through the points: the increase of the second number for each unit of the first.
+/// Returns the slope of the line through the points: the increase of the second number for each
+/// unit of the first.
 fn slope(points: &[(f64, f64)]) -> f64 {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
     let (x, y) = (mean(|point| point.0), mean(|point| point.1));
-    let both: f64 = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum();
+    let both: f64 = points
+        .iter()
+        .map(|point| (point.0 - x) * (point.1 - y))
+        .sum();
     let squares: f64 = points.iter().map(|point| (point.0 - x).powi(2)).sum();
-    if squares > 0.0 { both / squares } else { f64::NAN }
+    if squares > 0.0 {
+        both / squares
+    } else {
+        f64::NAN
+    }
 }
 
 /// Returns a counter at XDP or TC.
@@ -160,9 +200,16 @@ fn daemon(topology: &Topology) -> Result<Daemon> {
 
 /// Returns limits that are not reached.
 fn options() -> DaemonOptions {
-    ["--max-probes", "4096", "--max-maps", "65536", "--max-programs", "65536"]
-        .into_iter()
-        .fold(DaemonOptions::default(), DaemonOptions::argument)
+    [
+        "--max-probes",
+        "4096",
+        "--max-maps",
+        "65536",
+        "--max-programs",
+        "65536",
+    ]
+    .into_iter()
+    .fold(DaemonOptions::default(), DaemonOptions::argument)
 }
 
 fn interfaces(bench: &Bench, hook: &'static str) -> Result<Interfaces> {
@@ -170,12 +217,19 @@ fn interfaces(bench: &Bench, hook: &'static str) -> Result<Interfaces> {
     let topology = Topology::new()?;
     let names = pairs(&topology, *counts.last().context("a case")?)?;
     let daemon = daemon(&topology)?;
-    let mut found = Interfaces { hook, rows: Vec::new(), put: Vec::new(), delete: Vec::new() };
+    let mut found = Interfaces {
+        hook,
+        rows: Vec::new(),
+        put: Vec::new(),
+        delete: Vec::new(),
+    };
     for count in counts {
         let config = counter(hook, &names[..count]);
         let rounds = bench.rounds(5, 1);
         let mut deletes = Sample::default();
-        let puts = Comparison::measure(rounds, |_| come_and_go(&daemon, &config, count, &mut deletes))?;
+        let puts = Comparison::measure(rounds, |_| {
+            come_and_go(&daemon, &config, count, &mut deletes)
+        })?;
         let (put, delete) = (Estimate::of(&puts.base), Estimate::of(&deletes));
         found.put.push((count as f64, put));
         found.delete.push((count as f64, delete));
@@ -191,14 +245,18 @@ fn interfaces(bench: &Bench, hook: &'static str) -> Result<Interfaces> {
     Ok(found)
 }
 
-/// Puts a probe, whose source the daemon knows, at this many interfaces and deletes it. Returns the time of the PUT.
+/// Puts a probe, whose source the daemon knows, at this many interfaces and deletes it. Returns the
+/// time of the PUT.
 fn come_and_go(daemon: &Daemon, config: &Value, count: usize, deletes: &mut Sample) -> Result<f64> {
     let started = Instant::now();
     let answer = daemon.put(PROBE, config);
     let time = milliseconds(started);
     let status = answer.expect(201).json();
     let attached = status["interfaces"].as_array().context("interfaces")?;
-    let all = attached.iter().filter(|attachment| attachment["state"] == "attached").count();
+    let all = attached
+        .iter()
+        .filter(|attachment| attachment["state"] == "attached")
+        .count();
     ensure!(all == count, "{all} of {count} interfaces are attached");
     let started = Instant::now();
     daemon.delete(PROBE).expect(204);
@@ -208,8 +266,14 @@ fn come_and_go(daemon: &Daemon, config: &Value, count: usize, deletes: &mut Samp
 
 /// Measures the last of several probes at the same interfaces.
 fn beside(bench: &Bench) -> Result<Table> {
-    let mut table =
-        Table::new(&["hook", "interfaces", "probes at each", "PUT, ms", "DELETE, ms", "null (PUT)"]);
+    let mut table = Table::new(&[
+        "hook",
+        "interfaces",
+        "probes at each",
+        "PUT, ms",
+        "DELETE, ms",
+        "null (PUT)",
+    ]);
     let count = bench.times(BESIDE as u64, 4) as usize;
     for hook in HOOKS {
         let topology = Topology::new()?;
@@ -220,11 +284,15 @@ fn beside(bench: &Bench) -> Result<Table> {
         for probes in bench.cases(&[1, 2, 4, 8, PER_HOOK], &[1, 3]) {
             while deployed + 1 < probes {
                 deployed += 1;
-                daemon.put(&format!("/v1/probes/other{deployed}"), &config).expect(201);
+                daemon
+                    .put(&format!("/v1/probes/other{deployed}"), &config)
+                    .expect(201);
             }
             let mut deletes = Sample::default();
             let rounds = bench.rounds(5, 1);
-            let puts = Comparison::measure(rounds, |_| come_and_go(&daemon, &config, count, &mut deletes))?;
+            let puts = Comparison::measure(rounds, |_| {
+                come_and_go(&daemon, &config, count, &mut deletes)
+            })?;
             table.row([
                 hook.to_owned(),
                 count.to_string(),
@@ -239,8 +307,13 @@ fn beside(bench: &Bench) -> Result<Table> {
 }
 
 fn probes(bench: &Bench) -> Result<(Table, String)> {
-    let mut table =
-        Table::new(&["probes", "ms per PUT", "VmRSS, MiB", "KiB per further probe", "restart, ms"]);
+    let mut table = Table::new(&[
+        "probes",
+        "ms per PUT",
+        "VmRSS, MiB",
+        "KiB per further probe",
+        "restart, ms",
+    ]);
     let counts = bench.cases(&PROBES, &[1, 20]);
     let most = *counts.last().context("a case")?;
     let topology = Topology::new()?;
@@ -254,7 +327,11 @@ fn probes(bench: &Bench) -> Result<(Table, String)> {
             let config = counter("tc", &names[deployed / PER_HOOK..=deployed / PER_HOOK]);
             let answer = daemon.put(&format!("/v1/probes/probe{deployed}"), &config);
             if answer.status != 201 {
-                broken = format!("Probe {} was refused: {}.", deployed + 1, answer.json()["detail"]);
+                broken = format!(
+                    "Probe {} was refused: {}.",
+                    deployed + 1,
+                    answer.json()["detail"]
+                );
                 break;
             }
             deployed += 1;
@@ -273,15 +350,24 @@ fn probes(bench: &Bench) -> Result<(Table, String)> {
         })?;
         let restart = milliseconds(started);
         let listed = daemon.json("/v1/probes");
-        let found = listed["probes"].as_array().or(listed.as_array()).map_or(0, Vec::len);
-        ensure!(found == deployed, "{found} of {deployed} probes after a restart");
+        let found = listed["probes"]
+            .as_array()
+            .or(listed.as_array())
+            .map_or(0, Vec::len);
+        ensure!(
+            found == deployed,
+            "{found} of {deployed} probes after a restart"
+        );
         table.row([
             deployed.to_string(),
             format!("{each:.1}"),
             format!("{:.1}", resident as f64 / 1024.0),
             // A few more probes are too few for a measurement of the cost of each probe.
             if broken.is_empty() {
-                format!("{:.1}", resident.saturating_sub(last) as f64 / (deployed - before) as f64)
+                format!(
+                    "{:.1}",
+                    resident.saturating_sub(last) as f64 / (deployed - before) as f64
+                )
             } else {
                 String::new()
             },
@@ -290,7 +376,14 @@ fn probes(bench: &Bench) -> Result<(Table, String)> {
         // The restarted daemon uses less memory.
         last = Resident::of(daemon.pid())?.total_kib;
     }
-    Ok((table, if broken.is_empty() { format!("{deployed} probes did not break anything.") } else { broken }))
+    Ok((
+        table,
+        if broken.is_empty() {
+            format!("{deployed} probes did not break anything.")
+        } else {
+            broken
+        },
+    ))
 }
 
 fn windows(bench: &Bench) -> Result<Table> {
@@ -304,17 +397,25 @@ fn windows(bench: &Bench) -> Result<Table> {
     for count in bench.cases(&WINDOWS, &[1, 20]) {
         let before = closed;
         while closed < count {
-            daemon.request("POST", &format!("{PROBE}/windows"), &[], b"").expect(201);
+            daemon
+                .request("POST", &format!("{PROBE}/windows"), &[], b"")
+                .expect(201);
             closed += 1;
         }
         let listed = daemon.json(&format!("{PROBE}/windows"));
         let retained = listed["windows"].as_array().context("windows")?.len();
-        ensure!(retained == closed, "{retained} of {closed} windows are retained");
+        ensure!(
+            retained == closed,
+            "{retained} of {closed} windows are retained"
+        );
         let resident = Resident::of(daemon.pid())?.total_kib;
         table.row([
             closed.to_string(),
             format!("{:.1}", resident as f64 / 1024.0),
-            format!("{:.2}", resident.saturating_sub(last) as f64 / (closed - before) as f64),
+            format!(
+                "{:.2}",
+                resident.saturating_sub(last) as f64 / (closed - before) as f64
+            ),
         ]);
         last = resident;
     }
@@ -322,34 +423,56 @@ fn windows(bench: &Bench) -> Result<Table> {
 }
 
 fn collectors(bench: &Bench) -> Result<(Table, String)> {
-    let mut table =
-        Table::new(&["collectors", "rounds", "all have the window after, ms", "null", "VmRSS, MiB"]);
+    let mut table = Table::new(&[
+        "collectors",
+        "rounds",
+        "all have the window after, ms",
+        "null",
+        "VmRSS, MiB",
+    ]);
     let topology = Topology::new()?;
     let daemon = daemon(&topology)?;
-    daemon.put(PROBE, &counter_config("mon0", "XDP_PASS")).expect(201);
+    daemon
+        .put(PROBE, &counter_config("mon0", "XDP_PASS"))
+        .expect(201);
     let (mut points, mut memory) = (Vec::new(), Vec::new());
     for count in bench.cases(&COLLECTORS, &[1, 16]) {
         let rounds = bench.rounds(7, 1);
         let mut resident = 0;
         let times = Comparison::measure(rounds, |_| {
-            let closed = daemon.request("POST", &format!("{PROBE}/windows"), &[], b"").expect(201).json();
+            let closed = daemon
+                .request("POST", &format!("{PROBE}/windows"), &[], b"")
+                .expect(201)
+                .json();
             let seq = closed["window"]["seq"].as_u64().context("a number")?;
-            let (address, path) = (daemon.address(), format!("{PROBE}/windows?after={seq}&wait=60"));
+            let (address, path) = (
+                daemon.address(),
+                format!("{PROBE}/windows?after={seq}&wait=60"),
+            );
             thread::scope(|scope| {
                 let waiting: Vec<_> = (0..count)
                     .map(|_| scope.spawn(|| http::request(&address, "GET", &path, &[], b"")))
                     .collect();
                 wait_for("all collectors", PATIENCE, || {
                     let connected = daemon.connections();
-                    ensure!(connected == count, "{connected} of {count} collectors are connected");
+                    ensure!(
+                        connected == count,
+                        "{connected} of {count} collectors are connected"
+                    );
                     Ok(())
                 })?;
                 resident = Resident::of(daemon.pid())?.total_kib;
                 let started = Instant::now();
-                daemon.request("POST", &format!("{PROBE}/windows"), &[], b"").expect(201);
+                daemon
+                    .request("POST", &format!("{PROBE}/windows"), &[], b"")
+                    .expect(201);
                 for collector in waiting {
-                    let answer = collector.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-                    let windows = answer.expect(200).json()["windows"].as_array().map_or(0, Vec::len);
+                    let answer = collector
+                        .join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+                    let windows = answer.expect(200).json()["windows"]
+                        .as_array()
+                        .map_or(0, Vec::len);
                     ensure!(windows == 1, "{windows} windows");
                 }
                 Ok(milliseconds(started))

@@ -65,7 +65,9 @@ pub fn run(bench: &Bench) -> Result<Section> {
                 for ((_, open, shares), run) in STORES.iter().zip(&mut runs) {
                     let length = Duration::from_millis(bench.times(2_000, 200));
                     let figures = measure(*open, *shares, writers, size, length)?;
-                    run.iter_mut().zip(figures).for_each(|(sample, figure)| sample.add(figure));
+                    run.iter_mut()
+                        .zip(figures)
+                        .for_each(|(sample, figure)| sample.add(figure));
                 }
             }
             for ((store, ..), [rate, time, syncs, bytes]) in STORES.iter().zip(&runs) {
@@ -101,9 +103,15 @@ pub fn run(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// Writes windows for some time. Returns windows per second, microseconds of processor time and syncs for each, and the
-/// bytes on disk for each byte that is kept.
-fn measure(open: Open, shares: bool, writers: usize, size: usize, length: Duration) -> Result<[f64; 4]> {
+/// Writes windows for some time. Returns windows per second, microseconds of processor time and
+/// syncs for each, and the bytes on disk for each byte that is kept.
+fn measure(
+    open: Open,
+    shares: bool,
+    writers: usize,
+    size: usize,
+    length: Duration,
+) -> Result<[f64; 4]> {
     // The directory of this program is on a disk, and not in memory.
     let disk = std::env::current_exe()?;
     let directory = tempfile::tempdir_in(disk.parent().context("a directory")?)?;
@@ -120,23 +128,43 @@ fn measure(open: Open, shares: bool, writers: usize, size: usize, length: Durati
                     seq += 1;
                     content[..8].copy_from_slice(&seq.to_le_bytes());
                     content[8..16].copy_from_slice(&(writer as u64).to_le_bytes());
-                    let window = Window { writer, seq, content: &content };
-                    if shares { group.put(window)? } else { store.put(&[window])? }
+                    let window = Window {
+                        writer,
+                        seq,
+                        content: &content,
+                    };
+                    if shares {
+                        group.put(window)?
+                    } else {
+                        store.put(&[window])?
+                    }
                 }
                 Ok(seq)
             }
         };
-        let writing: Vec<_> = (0..writers).map(|writer| scope.spawn(write(writer))).collect();
+        let writing: Vec<_> = (0..writers)
+            .map(|writer| scope.spawn(write(writer)))
+            .collect();
         writing
             .into_iter()
-            .map(|writer| writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .map(|writer| {
+                writer
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
             .collect::<Result<_>>()
     })?;
     let windows: u64 = counts.iter().sum();
-    ensure!(counts.iter().all(|count| *count > 0), "a writer wrote no window");
+    ensure!(
+        counts.iter().all(|count| *count > 0),
+        "a writer wrote no window"
+    );
     let seconds = started.elapsed().as_secs_f64();
     let time = processor_seconds() - before;
-    let kept: u64 = counts.iter().map(|count| count.min(&32) * size as u64).sum();
+    let kept: u64 = counts
+        .iter()
+        .map(|count| count.min(&32) * size as u64)
+        .sum();
     let syncs = store.syncs() - synced;
     Ok([
         windows as f64 / seconds,
@@ -158,7 +186,11 @@ fn on_disk(directory: &Path) -> io::Result<u64> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let metadata = entry.metadata()?;
-        bytes += if metadata.is_dir() { on_disk(&entry.path())? } else { metadata.blocks() * 512 };
+        bytes += if metadata.is_dir() {
+            on_disk(&entry.path())?
+        } else {
+            metadata.blocks() * 512
+        };
     }
     Ok(bytes)
 }

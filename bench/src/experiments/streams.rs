@@ -1,4 +1,5 @@
-//! Streams: the windows per second that a stream sends into a server, and the processor time of each.
+//! Streams: the windows per second that a stream sends into a server, and the processor time of
+//! each.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -19,13 +20,13 @@ use crate::frame::section::{Claim, Section};
 use crate::frame::table::Table;
 use crate::scenes::pairs::pairs;
 
-/// The rounds of each way. Each round has its own stream, whose name is in the configurations of the
-/// probes.
+/// The rounds of each way. Each round has its own stream, whose name is in the configurations of
+/// the probes.
 const ROUNDS: u64 = 5;
 /// The most probes of an interface at XDP.
 const PER_HOOK: usize = 16;
-/// The goals: windows or entries per second, and the processor time divided by that of rendering the
-/// document.
+/// The goals: windows or entries per second, and the processor time divided by that of rendering
+/// the document.
 const SMALL_NATS: f64 = 5_000.0;
 const LARGE_NATS: f64 = 30_000.0;
 const LARGE_KAFKA: f64 = 5_000.0;
@@ -82,7 +83,9 @@ enum Receiver {
 }
 
 const TRANSACTIONS: Receiver = Receiver::Kafka { exactly_once: true };
-const PLAIN: Receiver = Receiver::Kafka { exactly_once: false };
+const PLAIN: Receiver = Receiver::Kafka {
+    exactly_once: false,
+};
 
 const CASES: [Case; 3] = [
     Case {
@@ -91,8 +94,16 @@ const CASES: [Case; 3] = [
         windows: 200,
         entries: 1,
         ways: &[
-            Way { name: "NATS", receiver: Receiver::Nats, goal: Some(SMALL_NATS) },
-            Way { name: "Kafka, transactions", receiver: TRANSACTIONS, goal: None },
+            Way {
+                name: "NATS",
+                receiver: Receiver::Nats,
+                goal: Some(SMALL_NATS),
+            },
+            Way {
+                name: "Kafka, transactions",
+                receiver: TRANSACTIONS,
+                goal: None,
+            },
         ],
     },
     Case {
@@ -101,9 +112,21 @@ const CASES: [Case; 3] = [
         windows: 200,
         entries: 78,
         ways: &[
-            Way { name: "NATS", receiver: Receiver::Nats, goal: Some(LARGE_NATS) },
-            Way { name: "Kafka, transactions", receiver: TRANSACTIONS, goal: Some(LARGE_KAFKA) },
-            Way { name: "Kafka, plain", receiver: PLAIN, goal: None },
+            Way {
+                name: "NATS",
+                receiver: Receiver::Nats,
+                goal: Some(LARGE_NATS),
+            },
+            Way {
+                name: "Kafka, transactions",
+                receiver: TRANSACTIONS,
+                goal: Some(LARGE_KAFKA),
+            },
+            Way {
+                name: "Kafka, plain",
+                receiver: PLAIN,
+                goal: None,
+            },
         ],
     },
     Case {
@@ -111,7 +134,11 @@ const CASES: [Case; 3] = [
         probes: 1,
         windows: 20,
         entries: 100_000,
-        ways: &[Way { name: "Parquet files", receiver: Receiver::Parquet, goal: Some(PARQUET) }],
+        ways: &[Way {
+            name: "Parquet files",
+            receiver: Receiver::Parquet,
+            goal: Some(PARQUET),
+        }],
     },
 ];
 
@@ -145,14 +172,20 @@ pub fn run(bench: &Bench) -> Result<Section> {
             let measured = scene.measure(bench, way.receiver)?;
             let rate = scene.rate(&measured);
             if way.goal.is_some() {
-                told.push(format!("{}, {}: {}", way.name, case.name, Estimate::of(&rate).show(0)));
+                told.push(format!(
+                    "{}, {}: {}",
+                    way.name,
+                    case.name,
+                    Estimate::of(&rate).show(0)
+                ));
             }
             table.row(scene.cells(case, way, &measured));
         }
     }
     section.tables.push(table);
-    section.generator =
-        Some("the generator of the tests (`traffic`): one packet for at most 1,000 entries".to_owned());
+    section.generator = Some(
+        "the generator of the tests (`traffic`): one packet for at most 1,000 entries".to_owned(),
+    );
     section.details = "The wall time is that of the whole command: its start, its connections, all windows, all \
         acknowledgements. The server's answer confirms the storage of a window; then the stream acknowledges the window. `bytes` are those of a \
         document. Times are processor times for each window. Servers: nats-server with JetStream in files; one broker of \
@@ -194,12 +227,18 @@ struct Measured {
 impl Scene {
     fn new(bench: &Bench, case: &Case) -> Result<Self> {
         let (probes, windows, entries) = if bench.quick {
-            (case.probes.min(3), case.windows.min(4), case.entries.min(500))
+            (
+                case.probes.min(3),
+                case.windows.min(4),
+                case.entries.min(500),
+            )
         } else {
             (case.probes, case.windows, case.entries)
         };
         let (step, topology) = (entries.min(STEP), Topology::new()?);
-        let options = DaemonOptions::default().argument("--node-name").argument("gw-1");
+        let options = DaemonOptions::default()
+            .argument("--node-name")
+            .argument("gw-1");
         let daemon = Daemon::start_with(
             topology.monitor(),
             &options.argument("--retain-bytes").argument("4294967296"),
@@ -208,8 +247,9 @@ impl Scene {
         for end in &ends {
             topology.monitor().run("ip", &["link", "set", end, "up"])?;
         }
-        let collectors: Vec<String> =
-            (0..case.ways.len() as u64 * bench.rounds(ROUNDS, 1)).map(name).collect();
+        let collectors: Vec<String> = (0..case.ways.len() as u64 * bench.rounds(ROUNDS, 1))
+            .map(name)
+            .collect();
         let metric = json!({ "name": "counts", "map": "counts", "snapshot": true, "init": true });
         for probe in 0..probes {
             let config = json!({
@@ -221,20 +261,37 @@ impl Scene {
             daemon.put(&path(probe), &config).expect(201);
         }
         let sender = |end: &Vec<String>| {
-            let options = GeneratorOptions { spread: Spread::single(), ..GeneratorOptions::default() };
+            let options = GeneratorOptions {
+                spread: Spread::single(),
+                ..GeneratorOptions::default()
+            };
             Generator::new(topology.monitor(), &end[1], options)
         };
-        let mut senders =
-            ends.chunks(2).map(<[String]>::to_vec).map(|end| sender(&end)).collect::<Result<Vec<_>>>()?;
+        let mut senders = ends
+            .chunks(2)
+            .map(<[String]>::to_vec)
+            .map(|end| sender(&end))
+            .collect::<Result<Vec<_>>>()?;
         for _ in 0..windows {
-            senders.iter_mut().try_for_each(|sender| sender.send((entries / step).into()).map(drop))?;
+            senders
+                .iter_mut()
+                .try_for_each(|sender| sender.send((entries / step).into()).map(drop))?;
             for probe in 0..probes {
-                daemon.request("POST", &format!("{}/windows", path(probe)), &[], b"").expect(201);
+                daemon
+                    .request("POST", &format!("{}/windows", path(probe)), &[], b"")
+                    .expect(201);
             }
         }
         let (bytes, rendering) = render(&daemon, probes, windows)?;
         let windows = probes as u64 * windows;
-        Ok(Self { _topology: topology, daemon, windows, entries: entries.into(), bytes, rendering })
+        Ok(Self {
+            _topology: topology,
+            daemon,
+            windows,
+            entries: entries.into(),
+            bytes,
+            rendering,
+        })
     }
 
     fn measure(&self, bench: &Bench, receiver: Receiver) -> Result<Measured> {
@@ -256,7 +313,11 @@ impl Scene {
                 for round in rounds {
                     let options = json!({ "brokers": brokers, "topic": format!("windows-{round}"),
                         "exactlyOnce": exactly_once, "tls": "disable" });
-                    self.round(&json!({ "kafka": options }), Some(broker.pid()?), &mut measured)?;
+                    self.round(
+                        &json!({ "kafka": options }),
+                        Some(broker.pid()?),
+                        &mut measured,
+                    )?;
                 }
             }
             Receiver::Parquet => {
@@ -283,36 +344,69 @@ impl Scene {
         let started = Instant::now();
         let sent = send(&config)?;
         measured.wall.add(started.elapsed().as_secs_f64());
-        measured.stream.add(ProcessorTime::of(std::process::id())?.children - children);
-        measured.daemon.add(processor_seconds(self.daemon.pid())? - daemon);
+        measured
+            .stream
+            .add(ProcessorTime::of(std::process::id())?.children - children);
+        measured
+            .daemon
+            .add(processor_seconds(self.daemon.pid())? - daemon);
         measured.server.add(busy()? - served);
-        ensure!(sent == self.windows, "{sent} of {} windows were sent", self.windows);
+        ensure!(
+            sent == self.windows,
+            "{sent} of {} windows were sent",
+            self.windows
+        );
         Ok(())
     }
 
     /// The first name whose windows have no acknowledgement yet.
     fn next(&self) -> Result<String> {
         let waits = |name: &String| {
-            let list = self.daemon.json(&format!("{}/windows?collector={name}", path(0)));
-            list["windows"].as_array().is_some_and(|windows| !windows.is_empty())
+            let list = self
+                .daemon
+                .json(&format!("{}/windows?collector={name}", path(0)));
+            list["windows"]
+                .as_array()
+                .is_some_and(|windows| !windows.is_empty())
         };
-        (0..64).map(name).find(waits).context("a collector whose windows wait")
+        (0..64)
+            .map(name)
+            .find(waits)
+            .context("a collector whose windows wait")
     }
 
     /// The number of windows per second, or of entries per second for windows that are tables.
     fn rate(&self, measured: &Measured) -> Sample {
-        let count = if self.entries >= 500 { self.windows * self.entries } else { self.windows };
-        measured.wall.values().iter().map(|seconds| count as f64 / seconds).collect()
+        let count = if self.entries >= 500 {
+            self.windows * self.entries
+        } else {
+            self.windows
+        };
+        measured
+            .wall
+            .values()
+            .iter()
+            .map(|seconds| count as f64 / seconds)
+            .collect()
     }
 
     fn cells(&self, case: &Case, way: &Way, measured: &Measured) -> Vec<String> {
         let windows = self.windows as f64;
         let wall = Estimate::of(&measured.wall);
         let each = |sample: &Sample| {
-            Estimate::of(&sample.values().iter().map(|time| 1e6 * time / windows).collect())
+            Estimate::of(
+                &sample
+                    .values()
+                    .iter()
+                    .map(|time| 1e6 * time / windows)
+                    .collect(),
+            )
         };
         let per_second = Estimate::of(&self.rate(measured));
-        let (goal, share) = (way.goal.map(|goal| per_second.at_least(goal)), each(&measured.stream));
+        let (goal, share) = (
+            way.goal.map(|goal| per_second.at_least(goal)),
+            each(&measured.stream),
+        );
         let rendering = 1e6 * self.rendering;
         let ratio = Estimate {
             value: share.value / rendering,
@@ -332,7 +426,11 @@ impl Scene {
             format!("{:.0}", each(&measured.daemon).value),
             format!("{:.0}", each(&measured.server).value),
             format!("{rendering:.0}"),
-            format!("{} (<= {RENDERED}: {})", ratio.show(1), ratio.at_most(RENDERED)),
+            format!(
+                "{} (<= {RENDERED}: {})",
+                ratio.show(1),
+                ratio.at_most(RENDERED)
+            ),
         ]
     }
 }
@@ -350,7 +448,11 @@ fn render(daemon: &Daemon, probes: usize, windows: u64) -> Result<(usize, f64)> 
     let mut client = Client::new(daemon);
     let (mut answer, mut read) = (Vec::new(), 0.0);
     client.get(&format!("{}/windows/1", path(0)), &mut answer)?;
-    let body = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").context("the end of the head")? + 4;
+    let body = answer
+        .windows(4)
+        .position(|bytes| bytes == b"\r\n\r\n")
+        .context("the end of the head")?
+        + 4;
     let before = processor_seconds(daemon.pid())?;
     for probe in 0..probes {
         for seq in 1..=windows.min(20) {
@@ -358,17 +460,27 @@ fn render(daemon: &Daemon, probes: usize, windows: u64) -> Result<(usize, f64)> 
             read += 1.0;
         }
     }
-    Ok((answer.len() - body, (processor_seconds(daemon.pid())? - before) / read))
+    Ok((
+        answer.len() - body,
+        (processor_seconds(daemon.pid())? - before) / read,
+    ))
 }
 
 /// Runs a stream to its end. Returns the number of sent windows.
 fn send(config: &Path) -> Result<u64> {
     let mut command = Command::new(helper("twinprobe-stream")?);
-    command.args(["--once", "--log-level", "warn", "-f"]).arg(config).stdin(Stdio::null());
+    command
+        .args(["--once", "--log-level", "warn", "-f"])
+        .arg(config)
+        .stdin(Stdio::null());
     let output = command.output().context("twinprobe-stream runs")?;
-    let told =
-        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let told = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{told}");
-    let sent = told.lines().find_map(|line| line.strip_prefix("sent ")?.split(' ').next());
-    sent.with_context(|| told.clone())?.parse().with_context(|| told.clone())
+    let sent = told
+        .lines()
+        .find_map(|line| line.strip_prefix("sent ")?.split(' ').next());
+    sent.with_context(|| told.clone())?
+        .parse()
+        .with_context(|| told.clone())
 }

@@ -59,17 +59,27 @@ impl Figure {
     /// Draws the figure into a file of this directory. All panels have the same axes.
     pub fn draw(&self, directory: &Path) -> Result<()> {
         let path = directory.join(self.file());
-        self.draw_to(&path).map_err(|error| anyhow!("draw {}: {error}", path.display()))
+        self.draw_to(&path)
+            .map_err(|error| anyhow!("draw {}: {error}", path.display()))
     }
 
     fn draw_to(&self, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
         let size = (PANEL.0 * self.panels.len() as u32, PANEL.1);
         let area = SVGBackend::new(path, size).into_drawing_area();
         area.fill(&WHITE)?;
-        let points = || self.panels.iter().flat_map(|panel| &panel.curves).flat_map(|curve| &curve.points);
+        let points = || {
+            self.panels
+                .iter()
+                .flat_map(|panel| &panel.curves)
+                .flat_map(|curve| &curve.points)
+        };
         let x = range(points().map(|(x, _)| *x));
         let y = range(points().flat_map(|(_, y)| [y.low, y.value, y.high]));
-        for (panel, area) in self.panels.iter().zip(area.split_evenly((1, self.panels.len()))) {
+        for (panel, area) in self
+            .panels
+            .iter()
+            .zip(area.split_evenly((1, self.panels.len())))
+        {
             let mut chart = ChartBuilder::on(&area)
                 .caption(&panel.title, ("sans-serif", 15))
                 .margin(8)
@@ -90,10 +100,17 @@ impl Figure {
                 chart
                     .draw_series(LineSeries::new(values.clone(), colour.stroke_width(2)))?
                     .label(&curve.name)
-                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+                    .legend(move |(x, y)| {
+                        PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2))
+                    });
                 chart.draw_series(values.map(|at| Circle::new(at, 3, colour.filled())))?;
-                let intervals = curve.points.iter().map(|(x, y)| [(*x, y.low), (*x, y.high)]);
-                chart.draw_series(intervals.map(|ends| PathElement::new(ends, colour.stroke_width(1))))?;
+                let intervals = curve
+                    .points
+                    .iter()
+                    .map(|(x, y)| [(*x, y.low), (*x, y.high)]);
+                chart.draw_series(
+                    intervals.map(|ends| PathElement::new(ends, colour.stroke_width(1))),
+                )?;
             }
             chart
                 .configure_series_labels()
@@ -109,7 +126,11 @@ impl Figure {
 impl Panel {
     /// Returns the upper corner of the figure that has fewer points below it, as the place of the
     /// legend.
-    fn legend(&self, (x_axis, x): (Axis, [f64; 2]), (y_axis, y): (Axis, [f64; 2])) -> SeriesLabelPosition {
+    fn legend(
+        &self,
+        (x_axis, x): (Axis, [f64; 2]),
+        (y_axis, y): (Axis, [f64; 2]),
+    ) -> SeriesLabelPosition {
         let high = self.curves.iter().flat_map(|curve| &curve.points);
         let high = high.filter(|(_, value)| y_axis.part(y, value.high) > 0.5);
         let (left, right): (Vec<&(f64, Estimate)>, Vec<_>) =
@@ -132,7 +153,9 @@ impl Axis {
 
 /// Returns the least and the greatest of the values.
 fn range(values: impl Iterator<Item = f64>) -> [f64; 2] {
-    values.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], value| [low.min(value), high.max(value)])
+    values.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], value| {
+        [low.min(value), high.max(value)]
+    })
 }
 
 /// The scale of an axis.
@@ -144,12 +167,19 @@ enum Scale {
 impl Scale {
     fn new(axis: Axis, [low, high]: [f64; 2]) -> Self {
         if axis.logarithmic {
-            let (low, high) = (10_f64.powf(low.log10().floor()), 10_f64.powf(high.log10().ceil()));
+            let (low, high) = (
+                10_f64.powf(low.log10().floor()),
+                10_f64.powf(high.log10().ceil()),
+            );
             let high = if high > low { high } else { 10.0 * low };
             return Self::Logarithmic((low..high).log_scale().into());
         }
         let low = low.min(0.0);
-        let high = if high > low { low + 1.1 * (high - low) } else { low + 1.0 };
+        let high = if high > low {
+            low + 1.1 * (high - low)
+        } else {
+            low + 1.0
+        };
         Self::Linear((low..high).into())
     }
 }
@@ -204,17 +234,39 @@ mod tests {
     #[test]
     fn a_figure_has_each_curve_and_axis() -> Result<()> {
         let directory = tempfile::tempdir()?;
-        let around = |value: f64| Estimate { value, low: 0.9 * value, high: 1.1 * value };
+        let around = |value: f64| Estimate {
+            value,
+            low: 0.9 * value,
+            high: 1.1 * value,
+        };
         for logarithmic in [false, true] {
-            let points = (1..=5).map(|n| (f64::from(n), around(f64::from(n * n)))).collect();
-            let panel =
-                Panel { title: "left".into(), curves: vec![Curve { name: "squares".into(), points }] };
+            let points = (1..=5)
+                .map(|n| (f64::from(n), around(f64::from(n * n))))
+                .collect();
+            let panel = Panel {
+                title: "left".into(),
+                curves: vec![Curve {
+                    name: "squares".into(),
+                    points,
+                }],
+            };
             let axis = |label| Axis { label, logarithmic };
             let (x, y) = (axis("entries"), axis("time, us"));
-            let figure = Figure { name: "test", title: "Test", x, y, panels: vec![panel.clone(), panel] };
+            let figure = Figure {
+                name: "test",
+                title: "Test",
+                x,
+                y,
+                panels: vec![panel.clone(), panel],
+            };
             figure.draw(directory.path())?;
             let svg = std::fs::read_to_string(directory.path().join("test.svg"))?;
-            for (text, times) in [("squares", 2), ("entries", 2), ("time, us", 2), ("<polyline", 1)] {
+            for (text, times) in [
+                ("squares", 2),
+                ("entries", 2),
+                ("time, us", 2),
+                ("<polyline", 1),
+            ] {
                 assert!(svg.matches(text).count() >= times, "{text}: {svg}");
             }
         }
@@ -223,15 +275,33 @@ mod tests {
 
     #[test]
     fn the_legend_is_where_fewer_points_are() {
-        let axis = Axis { label: "", logarithmic: false };
+        let axis = Axis {
+            label: "",
+            logarithmic: false,
+        };
         let at = |values: [f64; 4]| {
-            let points =
-                (0..).map(f64::from).zip(values.map(|value| Estimate { value, low: value, high: value }));
-            let curve = Curve { name: String::new(), points: points.collect() };
-            let panel = Panel { title: String::new(), curves: vec![curve] };
+            let points = (0..).map(f64::from).zip(values.map(|value| Estimate {
+                value,
+                low: value,
+                high: value,
+            }));
+            let curve = Curve {
+                name: String::new(),
+                points: points.collect(),
+            };
+            let panel = Panel {
+                title: String::new(),
+                curves: vec![curve],
+            };
             panel.legend((axis, [0.0, 3.0]), (axis, [0.0, 9.0]))
         };
-        assert!(matches!(at([9.0, 8.0, 1.0, 0.0]), SeriesLabelPosition::UpperRight));
-        assert!(matches!(at([0.0, 1.0, 8.0, 9.0]), SeriesLabelPosition::UpperLeft));
+        assert!(matches!(
+            at([9.0, 8.0, 1.0, 0.0]),
+            SeriesLabelPosition::UpperRight
+        ));
+        assert!(matches!(
+            at([0.0, 1.0, 8.0, 9.0]),
+            SeriesLabelPosition::UpperLeft
+        ));
     }
 }

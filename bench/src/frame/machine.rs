@@ -28,17 +28,32 @@ impl Ticks {
     }
 
     fn parse(stat: &str) -> Option<Self> {
-        let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
-        // user, nice, system, idle, iowait, irq, softirq, steal; the time of guests is part of user.
-        let fields: Vec<u64> = fields.take(8).filter_map(|field| field.parse().ok()).collect();
+        let fields = stat
+            .lines()
+            .next()?
+            .strip_prefix("cpu ")?
+            .split_whitespace();
+        // user, nice, system, idle, iowait, irq, softirq, steal; the time of guests is part of
+        // user.
+        let fields: Vec<u64> = fields
+            .take(8)
+            .filter_map(|field| field.parse().ok())
+            .collect();
         let all = fields.iter().sum();
-        Some(Self { idle: fields.get(3)? + fields.get(4)?, stolen: *fields.get(7)?, all })
+        Some(Self {
+            idle: fields.get(3)? + fields.get(4)?,
+            stolen: *fields.get(7)?,
+            all,
+        })
     }
 
     /// Returns the shares of time since `before` that were not idle, and that the hypervisor took.
     fn since(self, before: Self) -> [f64; 2] {
         let all = (self.all - before.all).max(1) as f64;
-        [1.0 - (self.idle - before.idle) as f64 / all, (self.stolen - before.stolen) as f64 / all]
+        [
+            1.0 - (self.idle - before.idle) as f64 / all,
+            (self.stolen - before.stolen) as f64 / all,
+        ]
     }
 }
 
@@ -56,7 +71,10 @@ impl Watch {
         let before = Ticks::now()?;
         thread::sleep(look);
         let begun = Ticks::now()?;
-        Ok(Self { busy: begun.since(before)[0], begun })
+        Ok(Self {
+            busy: begun.since(before)[0],
+            begun,
+        })
     }
 
     /// Returns a sentence on whether the machine was quiet.
@@ -79,21 +97,31 @@ fn describe(busy: f64, stolen: f64) -> String {
     }
 }
 
-/// Returns the time of the run and the kind of machine: enough to compare runs, but nothing that identifies
-/// the machine.
+/// Returns the time of the run and the kind of machine: enough to compare runs, but nothing that
+/// identifies the machine.
 pub fn describe_machine() -> Result<String> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let release = release.trim().split('-').next().unwrap_or_default();
     let cpuinfo = fs::read_to_string("/proc/cpuinfo")?;
-    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let model = model.map_or("processor", |(_, model)| model.trim());
-    let virtual_machine = if cpuinfo.contains(" hypervisor") { ", virtual machine" } else { "" };
+    let virtual_machine = if cpuinfo.contains(" hypervisor") {
+        ", virtual machine"
+    } else {
+        ""
+    };
     let cpus = thread::available_parallelism()?;
     let date = first_line(Command::new("date").args(["-u", "+%Y-%m-%d"]))?;
     let clang = first_line(Command::new("clang").arg("--version"))?;
-    let clang = clang.split_once("version ").and_then(|(_, rest)| rest.split([' ', '-']).next());
+    let clang = clang
+        .split_once("version ")
+        .and_then(|(_, rest)| rest.split([' ', '-']).next());
     let clang = clang.unwrap_or("of unknown version");
-    Ok(format!("{date}, Linux {release}, {cpus} CPUs ({model}{virtual_machine}), clang {clang}."))
+    Ok(format!(
+        "{date}, Linux {release}, {cpus} CPUs ({model}{virtual_machine}), clang {clang}."
+    ))
 }
 
 /// Returns the measured commit, marked if files differ from it; `unknown` outside of a repository.
@@ -101,22 +129,42 @@ pub fn commit() -> String {
     commit_of(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")))
 }
 
-/// Returns the commit of a repository. Changes below docs/ do not count: a run writes there itself, and no
-/// measured code is there.
+/// Returns the commit of a repository. Changes below docs/ do not count: a run writes there itself,
+/// and no measured code is there.
 fn commit_of(repository: &Path) -> String {
-    let git = |arguments: &[&str]| first_line(Command::new("git").arg("-C").arg(repository).args(arguments));
+    let git = |arguments: &[&str]| {
+        first_line(
+            Command::new("git")
+                .arg("-C")
+                .arg(repository)
+                .args(arguments),
+        )
+    };
     let commit = git(&["describe", "--always", "--exclude=*"]).unwrap_or_default();
     if commit.is_empty() {
         return "unknown".to_owned();
     }
-    let changes = git(&["status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)docs"]);
+    let changes = git(&[
+        "status",
+        "--porcelain",
+        "--untracked-files=no",
+        "--",
+        ":/",
+        ":(top,exclude)docs",
+    ]);
     let is_clean = changes.is_ok_and(|changes| changes.is_empty());
     if is_clean { commit } else { commit + "-dirty" }
 }
 
 fn first_line(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("start {:?}", command.get_program()))?;
-    Ok(String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned())
+    let output = command
+        .output()
+        .with_context(|| format!("start {:?}", command.get_program()))?;
+    Ok(String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .to_owned())
 }
 
 #[cfg(test)]
@@ -125,10 +173,14 @@ mod tests {
 
     #[test]
     fn shares_of_time_come_from_the_line_of_all_cpus() {
-        let before = Ticks::parse("cpu  10 0 10 70 10 0 0 0 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n").unwrap();
+        let before =
+            Ticks::parse("cpu  10 0 10 70 10 0 0 0 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n").unwrap();
         let after = Ticks::parse("cpu  20 0 20 120 20 0 10 10 5 0\n").unwrap();
         let [busy, stolen] = after.since(before);
-        assert!((busy - 0.4).abs() < 1e-9 && (stolen - 0.1).abs() < 1e-9, "{busy} {stolen}");
+        assert!(
+            (busy - 0.4).abs() < 1e-9 && (stolen - 0.1).abs() < 1e-9,
+            "{busy} {stolen}"
+        );
     }
 
     #[test]
@@ -137,9 +189,20 @@ mod tests {
         let here = repository.path();
         assert_eq!(commit_of(here), "unknown");
         let git = |arguments: &[&str]| -> Result<()> {
-            let identity =
-                ["-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "commit.gpgsign=false"];
-            let status = Command::new("git").arg("-C").arg(here).args(identity).args(arguments).status()?;
+            let identity = [
+                "-c",
+                "user.name=test",
+                "-c",
+                "user.email=test@localhost",
+                "-c",
+                "commit.gpgsign=false",
+            ];
+            let status = Command::new("git")
+                .arg("-C")
+                .arg(here)
+                .args(identity)
+                .args(arguments)
+                .status()?;
             anyhow::ensure!(status.success(), "git {arguments:?}: {status}");
             Ok(())
         };
@@ -152,7 +215,10 @@ mod tests {
         git(&["add", "."])?;
         git(&["commit", "-q", "-m", "One"])?;
         let clean = commit_of(here);
-        assert!(clean.len() >= 7 && clean.bytes().all(|byte| byte.is_ascii_hexdigit()), "{clean}");
+        assert!(
+            clean.len() >= 7 && clean.bytes().all(|byte| byte.is_ascii_hexdigit()),
+            "{clean}"
+        );
         // A run writes the page and its figures.
         fs::write(&page, "2")?;
         fs::write(here.join("docs/figures/new.svg"), "2")?;
@@ -166,7 +232,9 @@ mod tests {
     #[test]
     fn noise_is_said() {
         assert!(describe(0.01, 0.0).starts_with("The machine was quiet"));
-        assert!(describe(0.30, 0.0).starts_with("**The machine was not quiet**: others used 30.0 %"));
+        assert!(
+            describe(0.30, 0.0).starts_with("**The machine was not quiet**: others used 30.0 %")
+        );
         assert!(describe(0.0, 0.02).contains("not quiet**"));
     }
 }

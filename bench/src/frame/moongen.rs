@@ -36,7 +36,8 @@ impl MoonGen {
         format!("MoonGen, one thread, {device}")
     }
 
-    /// Starts sending out of `interface` of `namespace`, unless a card has a port for it: `count` packets, or forever.
+    /// Starts sending out of `interface` of `namespace`, unless a card has a port for it: `count`
+    /// packets, or forever.
     pub fn start(
         &self,
         namespace: &Namespace,
@@ -45,9 +46,13 @@ impl MoonGen {
         count: Option<u64>,
     ) -> Result<Running> {
         let directory = tempfile::tempdir()?;
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/traffic/moongen/syn-sessions.lua");
+        let script =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/traffic/moongen/syn-sessions.lua");
         let mut arguments = vec![
-            script.canonicalize().context("MoonGen's script")?.into_os_string(),
+            script
+                .canonicalize()
+                .context("MoonGen's script")?
+                .into_os_string(),
             self.port.to_string().into(),
             format!("--addresses={}", spread.addresses).into(),
             format!("--ports={}", spread.ports).into(),
@@ -58,7 +63,8 @@ impl MoonGen {
         if self.interface.is_none() {
             let configuration = directory.path().join("dpdk-conf.lua");
             let device = format!("net_af_packet0,iface={interface}");
-            let text = format!("DPDKConfig {{ cli = {{ \"--no-pci\", \"--vdev\", \"{device}\" }} }}\n");
+            let text =
+                format!("DPDKConfig {{ cli = {{ \"--no-pci\", \"--vdev\", \"{device}\" }} }}\n");
             fs::write(&configuration, text)?;
             arguments.push(format!("--dpdk-config={}", configuration.display()).into());
         }
@@ -87,7 +93,9 @@ impl Running {
 
     /// Interrupts the program, and returns the number of sent packets.
     pub fn stop(self) -> Result<u64> {
-        let status = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status()?;
+        let status = Command::new("kill")
+            .args(["-INT", &self.child.id().to_string()])
+            .status()?;
         ensure!(status.success(), "kill: {status}");
         self.join()
     }
@@ -130,13 +138,13 @@ mod tests {
 
     #[test]
     fn the_total_is_found() {
-        let said =
-            "[INFO]  10 packets sent by this thread\n\u{1b}[37m[INFO]  30 packets sent\u{1b}[0m\nbye\n";
+        let said = "[INFO]  10 packets sent by this thread\n\u{1b}[37m[INFO]  30 packets sent\u{1b}[0m\nbye\n";
         assert_eq!(packets(said), Some(30));
         assert_eq!(packets("[INFO]  10 packets sent by this thread\n"), None);
     }
 
-    /// Any program in the place of MoonGen is started with the script and its options, in the namespace.
+    /// Any program in the place of MoonGen is started with the script and its options, in the
+    /// namespace.
     #[test]
     fn it_is_told_what_to_send() -> Result<()> {
         let directory = tempfile::tempdir()?;
@@ -149,13 +157,21 @@ mod tests {
         )?;
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(&program, mode)?;
-        let moongen = MoonGen { directory: directory.path().into(), port: 3, interface: None };
-        let mut running = moongen.start(&Namespace::current()?, "gen0", &Spread::default(), Some(7))?;
+        let moongen = MoonGen {
+            directory: directory.path().into(),
+            port: 3,
+            interface: None,
+        };
+        let mut running =
+            moongen.start(&Namespace::current()?, "gen0", &Spread::default(), Some(7))?;
         running.child.wait()?;
         let said = running.said()?;
-        for part in
-            ["syn-sessions.lua 3 --addresses=256", "--ports=97", "--count=7", "net_af_packet0,iface=gen0"]
-        {
+        for part in [
+            "syn-sessions.lua 3 --addresses=256",
+            "--ports=97",
+            "--count=7",
+            "net_af_packet0,iface=gen0",
+        ] {
             assert!(said.contains(part), "{part}: {said}");
         }
         assert!(running.check().is_err());

@@ -6,8 +6,8 @@ use clap::{Parser, ValueEnum};
 
 use super::moongen::MoonGen;
 
-/// Runs the experiments behind docs/benchmarks/ on the `twinprobe` that lies beside this program, or that
-/// TWINPROBE_BIN names, and writes their pages and figures. Needs root.
+/// Runs the experiments behind docs/benchmarks/ on the `twinprobe` that lies beside this program,
+/// or that TWINPROBE_BIN names, and writes their pages and figures. Needs root.
 #[derive(Debug, Parser)]
 pub struct Options {
     /// Experiments to run; all if none is named
@@ -18,10 +18,12 @@ pub struct Options {
     /// Run each experiment with few repetitions, to see that it works; its figures mean little
     #[arg(long)]
     pub quick: bool,
-    /// Part of the rounds of a full run, and of the packets in each: intervals are wider, and the run is shorter
+    /// Part of the rounds of a full run, and of the packets in each: intervals are wider, and the
+    /// run is shorter
     #[arg(long, value_name = "PART", default_value_t = 1.0, value_parser = part)]
     pub part: f64,
-    /// Directory to write pages into, and figures into `figures` below it; default docs/benchmarks, with --quick none
+    /// Directory to write pages into, and figures into `figures` below it; default docs/benchmarks,
+    /// with --quick none
     #[arg(long, value_name = "DIRECTORY")]
     pub output: Option<PathBuf>,
     /// Burn processor time as the placebo of an experiment does, EVERY/BURN in nanoseconds
@@ -36,11 +38,12 @@ pub struct Options {
     /// Port that MoonGen sends from, by its number
     #[arg(long, value_name = "N", required_if_eq("generator", "moongen"))]
     pub dev: Option<u32>,
-    /// Interface of this namespace at which the packets of MoonGen's card arrive; without it MoonGen sends into a veth
-    /// pair, by DPDK's af_packet device, which is port 0
+    /// Interface of this namespace at which the packets of MoonGen's card arrive; without it
+    /// MoonGen sends into a veth pair, by DPDK's af_packet device, which is port 0
     #[arg(long, value_name = "IF")]
     pub interface: Option<String>,
-    /// Consume the ring that is pinned at a path, to `count` or `check` events: the experiment `events` calls this
+    /// Consume the ring that is pinned at a path, to `count` or `check` events: the experiment
+    /// `events` calls this
     #[arg(long, hide = true, num_args = 2, value_names = ["PIN", "MODE"])]
     pub aya_consumer: Vec<String>,
 }
@@ -62,8 +65,8 @@ pub enum Generator {
 
 /// The least number of rounds of a full run.
 const LEAST: u64 = 3;
-/// The least share of the repetitions of a round. With fewer repetitions, the duration of the call itself
-/// would hide the result.
+/// The least share of the repetitions of a round. With fewer repetitions, the duration of the call
+/// itself would hide the result.
 const LEAST_PART: f64 = 0.25;
 
 fn part(text: &str) -> Result<f64, String> {
@@ -92,8 +95,14 @@ impl Options {
                     return Err(format!("--moongen: there is no {}", program.display()));
                 }
                 // MoonGen is started in its own directory.
-                let directory = directory.canonicalize().map_err(|error| format!("--moongen: {error}"))?;
-                Generator::MoonGen(MoonGen { directory, port, interface: self.interface.clone() })
+                let directory = directory
+                    .canonicalize()
+                    .map_err(|error| format!("--moongen: {error}"))?;
+                Generator::MoonGen(MoonGen {
+                    directory,
+                    port,
+                    interface: self.interface.clone(),
+                })
             }
             (GeneratorName::Moongen, ..) => {
                 return Err("--generator moongen needs --moongen and --dev".into());
@@ -103,7 +112,11 @@ impl Options {
                 return Err("--moongen, --dev and --interface are for --generator moongen".into());
             }
         };
-        Ok(Bench { quick: self.quick, part: self.part, generator })
+        Ok(Bench {
+            quick: self.quick,
+            part: self.part,
+            generator,
+        })
     }
 }
 
@@ -115,17 +128,29 @@ impl Bench {
 
     /// Returns the number of repetitions within a round. `--part` makes only a part of them.
     pub fn part_of(&self, full: u64, quick: u64) -> u64 {
-        if self.quick { quick } else { (full as f64 * self.part.max(LEAST_PART)) as u64 }
+        if self.quick {
+            quick
+        } else {
+            (full as f64 * self.part.max(LEAST_PART)) as u64
+        }
     }
 
     /// Returns the number of rounds. `--part` makes only a part of them.
     pub fn rounds(&self, full: u64, quick: u64) -> u64 {
-        if self.quick { quick } else { ((full as f64 * self.part) as u64).max(full.min(LEAST)) }
+        if self.quick {
+            quick
+        } else {
+            ((full as f64 * self.part) as u64).max(full.min(LEAST))
+        }
     }
 
     /// Returns the cases to measure: `quick` in a quick run, else `all`.
     pub fn cases<T: Copy>(&self, all: &[T], quick: &[T]) -> Vec<T> {
-        if self.quick { quick.to_vec() } else { all.to_vec() }
+        if self.quick {
+            quick.to_vec()
+        } else {
+            all.to_vec()
+        }
     }
 }
 
@@ -135,15 +160,26 @@ mod tests {
 
     fn bench(arguments: &[&str]) -> Result<Bench, String> {
         let arguments = [&["bench"], arguments].concat();
-        Options::try_parse_from(arguments).map_err(|error| error.to_string())?.bench()
+        Options::try_parse_from(arguments)
+            .map_err(|error| error.to_string())?
+            .bench()
     }
 
     #[test]
     fn a_part_has_fewer_rounds_and_fewer_repetitions() {
         let part = |part: &str| bench(&["--part", part]).unwrap();
-        assert_eq!((part("1").rounds(10, 1), part("1").part_of(1_000, 1)), (10, 1_000));
-        assert_eq!((part("0.5").rounds(10, 1), part("0.5").part_of(1_000, 1)), (5, 500));
-        assert_eq!((part("0.01").rounds(10, 1), part("0.01").part_of(1_000, 1)), (3, 250));
+        assert_eq!(
+            (part("1").rounds(10, 1), part("1").part_of(1_000, 1)),
+            (10, 1_000)
+        );
+        assert_eq!(
+            (part("0.5").rounds(10, 1), part("0.5").part_of(1_000, 1)),
+            (5, 500)
+        );
+        assert_eq!(
+            (part("0.01").rounds(10, 1), part("0.01").part_of(1_000, 1)),
+            (3, 250)
+        );
         assert_eq!(bench(&["--quick"]).unwrap().part_of(1_000, 1), 1);
     }
 
@@ -152,12 +188,27 @@ mod tests {
         assert!(bench(&[]).is_ok());
         assert!(bench(&["--generator", "moongen"]).is_err());
         assert!(
-            bench(&["--generator", "moongen", "--moongen", "/nowhere", "--dev", "0"])
-                .unwrap_err()
-                .contains("build")
+            bench(&[
+                "--generator",
+                "moongen",
+                "--moongen",
+                "/nowhere",
+                "--dev",
+                "0"
+            ])
+            .unwrap_err()
+            .contains("build")
         );
         assert!(bench(&["--part", "0"]).is_err());
-        assert!(bench(&["--dev", "0"]).unwrap_err().contains("--generator moongen"));
-        assert!(bench(&["--interface", "eth1"]).unwrap_err().contains("--generator moongen"));
+        assert!(
+            bench(&["--dev", "0"])
+                .unwrap_err()
+                .contains("--generator moongen")
+        );
+        assert!(
+            bench(&["--interface", "eth1"])
+                .unwrap_err()
+                .contains("--generator moongen")
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Comparisons of ways to do the same work: in turns within one run, beside a comparison of a way with
-//! itself.
+//! Comparisons of ways to do the same work: in turns within one run, beside a comparison of a way
+//! with itself.
 
 use anyhow::Result;
 use twinprobe_tests::measure::Sample;
@@ -19,8 +19,8 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Estimates the median of the population of a sample, by the bootstrap: medians of samples that are
-    /// drawn again from the values, with replacement. Equal values give equal intervals.
+    /// Estimates the median of the population of a sample, by the bootstrap: medians of samples
+    /// that are drawn again from the values, with replacement. Equal values give equal intervals.
     ///
     /// # Panics
     /// Panics if the sample is empty.
@@ -29,39 +29,65 @@ impl Estimate {
         let mut random = Random::seeded(0x5eed);
         let medians: Sample = (0..DRAWN)
             .map(|_| {
-                let drawn = (0..values.len()).map(|_| values[random.below(values.len() as u64) as usize]);
+                let drawn =
+                    (0..values.len()).map(|_| values[random.below(values.len() as u64) as usize]);
                 drawn.collect::<Sample>().median()
             })
             .collect();
-        Self { value: sample.median(), low: medians.quantile(TAIL), high: medians.quantile(1.0 - TAIL) }
+        Self {
+            value: sample.median(),
+            low: medians.quantile(TAIL),
+            high: medians.quantile(1.0 - TAIL),
+        }
     }
 
-    /// Estimates the ratio of the median of `to` to the median of `of`. Both have values of the same rounds,
-    /// and the bootstrap draws rounds as pairs. In contrast to the median of the rounds' ratios it tolerates
-    /// a round in which `to` is next to 0.
+    /// Estimates the ratio of the median of `to` to the median of `of`. Both have values of the
+    /// same rounds, and the bootstrap draws rounds as pairs. In contrast to the median of the
+    /// rounds' ratios it tolerates a round in which `to` is next to 0.
     ///
     /// # Panics
     /// Panics if a sample is empty, or has fewer values than the other.
     pub fn of_ratio(of: &Sample, to: &Sample) -> Self {
         let (of_values, to_values) = (of.values(), to.values());
-        assert_eq!(of_values.len(), to_values.len(), "values of the same rounds");
+        assert_eq!(
+            of_values.len(),
+            to_values.len(),
+            "values of the same rounds"
+        );
         let mut random = Random::seeded(0x5eed);
         let ratios: Sample = (0..DRAWN)
             .map(|_| {
                 let count = of_values.len();
-                let drawn: Vec<_> = (0..count).map(|_| random.below(count as u64) as usize).collect();
-                let median = |values: &[f64]| drawn.iter().map(|&at| values[at]).collect::<Sample>().median();
+                let drawn: Vec<_> = (0..count)
+                    .map(|_| random.below(count as u64) as usize)
+                    .collect();
+                let median = |values: &[f64]| {
+                    drawn
+                        .iter()
+                        .map(|&at| values[at])
+                        .collect::<Sample>()
+                        .median()
+                };
                 median(of_values) / median(to_values)
             })
             .collect();
         let value = of.median() / to.median();
-        Self { value, low: ratios.quantile(TAIL), high: ratios.quantile(1.0 - TAIL) }
+        Self {
+            value,
+            low: ratios.quantile(TAIL),
+            high: ratios.quantile(1.0 - TAIL),
+        }
     }
 
-    /// Returns `by` divided by this estimate, for example packets per second from the time of a packet.
+    /// Returns `by` divided by this estimate, for example packets per second from the time of a
+    /// packet.
     #[must_use]
     pub fn inverse(&self, by: f64) -> Self {
-        Self { value: by / self.value, low: by / self.high, high: by / self.low }
+        Self {
+            value: by / self.value,
+            low: by / self.high,
+            high: by / self.low,
+        }
     }
 
     /// Returns `value [low, high]`.
@@ -70,8 +96,8 @@ impl Estimate {
         format!("{value:.decimals$} [{low:.decimals$}, {high:.decimals$}]")
     }
 
-    /// Tells whether the goal of at most `limit` is met (`yes`) or missed (`**no**`), or is open because the interval
-    /// contains `limit`.
+    /// Tells whether the goal of at most `limit` is met (`yes`) or missed (`**no**`), or is open
+    /// because the interval contains `limit`.
     pub fn at_most(&self, limit: f64) -> &'static str {
         if self.high <= limit {
             "yes"
@@ -94,8 +120,8 @@ impl Estimate {
     }
 }
 
-/// Returns the ratio of another way's time to the time of `way`, both without a common floor, with this many
-/// decimals. If the difference to the floor is lost in noise, there is no ratio.
+/// Returns the ratio of another way's time to the time of `way`, both without a common floor, with
+/// this many decimals. If the difference to the floor is lost in noise, there is no ratio.
 ///
 /// # Panics
 /// Panics if a sample is empty, or has fewer values than the others.
@@ -109,10 +135,15 @@ pub fn show_ratio_above(of: &Sample, way: &Sample, floor: &Sample, decimals: usi
 
 /// Returns the additional time of a way compared with a floor, in each round.
 pub fn above(way: &Sample, floor: &Sample) -> Sample {
-    way.values().iter().zip(floor.values()).map(|(value, floor)| value - floor).collect()
+    way.values()
+        .iter()
+        .zip(floor.values())
+        .map(|(value, floor)| value - floor)
+        .collect()
 }
 
-/// Measures `WAYS` ways in turns. Each round begins with the next way. Returns the values of each way.
+/// Measures `WAYS` ways in turns. Each round begins with the next way. Returns the values of each
+/// way.
 pub fn in_turns<const WAYS: usize>(
     rounds: u64,
     mut way: impl FnMut(usize) -> Result<f64>,
@@ -146,7 +177,8 @@ pub enum Way {
 }
 
 impl Comparison {
-    /// Measures `rounds` times three values, the second way once and the first way twice, in an order that changes.
+    /// Measures `rounds` times three values, the second way once and the first way twice, in an
+    /// order that changes.
     pub fn measure(rounds: u64, mut way: impl FnMut(Way) -> Result<f64>) -> Result<Self> {
         const ORDERS: [[usize; 3]; 3] = [[0, 1, 2], [1, 2, 0], [2, 0, 1]];
         const WAYS: [Way; 3] = [Way::Base, Way::Other, Way::Base];
@@ -176,8 +208,8 @@ impl Comparison {
         Estimate::of(&self.ratio)
     }
 
-    /// Returns the ratio of the first way to itself. Only noise of the machine moves this ratio away from 1.
-    /// A difference between two ways below this noise is invisible.
+    /// Returns the ratio of the first way to itself. Only noise of the machine moves this ratio
+    /// away from 1. A difference between two ways below this noise is invisible.
     pub fn null_ratio(&self) -> Estimate {
         Estimate::of(&self.null_ratio)
     }
@@ -202,17 +234,33 @@ mod tests {
         let spread = |count: u32| -> Sample { (0..count).map(|n| f64::from(n % 10)).collect() };
         let (few, many) = (Estimate::of(&spread(10)), Estimate::of(&spread(1_000)));
         for estimate in [few, many] {
-            assert!(estimate.low <= estimate.value && estimate.value <= estimate.high, "{estimate:?}");
+            assert!(
+                estimate.low <= estimate.value && estimate.value <= estimate.high,
+                "{estimate:?}"
+            );
         }
-        assert!(many.high - many.low < few.high - few.low, "{few:?} {many:?}");
+        assert!(
+            many.high - many.low < few.high - few.low,
+            "{few:?} {many:?}"
+        );
         assert_eq!(Estimate::of(&spread(10)), few);
     }
 
     #[test]
     fn a_goal_inside_of_the_interval_is_open() {
-        let estimate = Estimate { value: 1.0, low: 0.9, high: 1.1 };
-        assert_eq!([0.8, 1.0, 1.2].map(|limit| estimate.at_most(limit)), ["**no**", "not resolved", "yes"]);
-        assert_eq!([0.8, 1.0, 1.2].map(|limit| estimate.at_least(limit)), ["yes", "not resolved", "**no**"]);
+        let estimate = Estimate {
+            value: 1.0,
+            low: 0.9,
+            high: 1.1,
+        };
+        assert_eq!(
+            [0.8, 1.0, 1.2].map(|limit| estimate.at_most(limit)),
+            ["**no**", "not resolved", "yes"]
+        );
+        assert_eq!(
+            [0.8, 1.0, 1.2].map(|limit| estimate.at_least(limit)),
+            ["yes", "not resolved", "**no**"]
+        );
     }
 
     #[test]
@@ -220,10 +268,26 @@ mod tests {
         let sample = |values: &[f64]| values.iter().copied().collect::<Sample>();
         // Noise doubles all values of a round, and the ratio does not contain it.
         let ratio = Estimate::of_ratio(&sample(&[20.0, 40.0, 20.0]), &sample(&[2.0, 4.0, 2.0]));
-        assert_eq!(ratio, Estimate { value: 10.0, low: 10.0, high: 10.0 });
         assert_eq!(
-            Estimate { value: 50.0, low: 40.0, high: 100.0 }.inverse(1e3),
-            Estimate { value: 20.0, low: 10.0, high: 25.0 }
+            ratio,
+            Estimate {
+                value: 10.0,
+                low: 10.0,
+                high: 10.0
+            }
+        );
+        assert_eq!(
+            Estimate {
+                value: 50.0,
+                low: 40.0,
+                high: 100.0
+            }
+            .inverse(1e3),
+            Estimate {
+                value: 20.0,
+                low: 10.0,
+                high: 25.0
+            }
         );
     }
 
@@ -232,8 +296,14 @@ mod tests {
         let sample = |values: &[f64]| values.iter().copied().collect::<Sample>();
         let (floor, of) = (sample(&[10.0, 20.0, 10.0]), sample(&[40.0, 50.0, 40.0]));
         assert_eq!(above(&of, &floor).values(), [30.0; 3]);
-        assert_eq!(show_ratio_above(&of, &sample(&[13.0, 23.0, 13.0]), &floor, 1), "10.0 [10.0, 10.0]");
-        assert_eq!(show_ratio_above(&of, &sample(&[9.0, 23.0, 13.0]), &floor, 1), "not resolved");
+        assert_eq!(
+            show_ratio_above(&of, &sample(&[13.0, 23.0, 13.0]), &floor, 1),
+            "10.0 [10.0, 10.0]"
+        );
+        assert_eq!(
+            show_ratio_above(&of, &sample(&[9.0, 23.0, 13.0]), &floor, 1),
+            "not resolved"
+        );
     }
 
     #[test]
@@ -244,7 +314,10 @@ mod tests {
             Ok(which as f64)
         })?;
         assert_eq!(calls, [0, 1, 2, 1, 2, 0, 2, 0, 1]);
-        assert_eq!([one, two, three].map(|sample| sample.values().to_vec()), [[0.0; 3], [1.0; 3], [2.0; 3]]);
+        assert_eq!(
+            [one, two, three].map(|sample| sample.values().to_vec()),
+            [[0.0; 3], [1.0; 3], [2.0; 3]]
+        );
         Ok(())
     }
 
@@ -255,8 +328,17 @@ mod tests {
             calls.push(way);
             Ok(if way == Way::Base { 2.0 } else { 3.0 })
         })?;
-        assert_eq!((compared.ratio().value, compared.null_ratio().value), (1.5, 1.0));
-        assert_eq!((compared.difference().value, compared.null_difference().value), (1.0, 0.0));
+        assert_eq!(
+            (compared.ratio().value, compared.null_ratio().value),
+            (1.5, 1.0)
+        );
+        assert_eq!(
+            (
+                compared.difference().value,
+                compared.null_difference().value
+            ),
+            (1.0, 0.0)
+        );
         assert_eq!(calls.iter().filter(|way| **way == Way::Other).count(), 6);
         // The order within rounds varies.
         assert!(calls.chunks(3).any(|round| round[0] == Way::Other));

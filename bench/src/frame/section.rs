@@ -64,7 +64,10 @@ impl Section {
 
     /// Returns the section in Markdown. `conditions` gives the place and time of the measurement.
     pub fn markdown(&self, conditions: &str) -> String {
-        let mut text = format!("# {}\n\n**{}** {}\n\n{conditions}", self.title, self.question, self.method);
+        let mut text = format!(
+            "# {}\n\n**{}** {}\n\n{conditions}",
+            self.title, self.question, self.method
+        );
         if let Some(generator) = &self.generator {
             // Writing to a String can't fail.
             let _ = write!(text, " Packets: {generator}.");
@@ -97,8 +100,14 @@ mod tests {
         assert!(section.markdown("Here.").ends_with("\n\nIt is fast.\n"));
         section.details = "The clock has a hand.".to_owned();
         let text = section.markdown("Here.");
-        assert!(text.starts_with("# Speed\n\n**How fast?** By a clock.\n\nHere.\n"), "{text}");
-        assert!(text.ends_with("\n\nIt is fast.\n\n*In detail.* The clock has a hand.\n"), "{text}");
+        assert!(
+            text.starts_with("# Speed\n\n**How fast?** By a clock.\n\nHere.\n"),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("\n\nIt is fast.\n\n*In detail.* The clock has a hand.\n"),
+            "{text}"
+        );
     }
 
     #[test]

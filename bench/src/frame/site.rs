@@ -40,12 +40,18 @@ impl Site {
         let topology = Topology::new()?;
         let generator = bench.generator.clone();
         let (namespace, interface) = match &generator {
-            Generator::MoonGen(moongen::MoonGen { interface: Some(interface), .. }) => {
-                (Namespace::current()?, interface.clone())
-            }
+            Generator::MoonGen(moongen::MoonGen {
+                interface: Some(interface),
+                ..
+            }) => (Namespace::current()?, interface.clone()),
             _ => (topology.monitor().clone(), "mon0".to_owned()),
         };
-        Ok(Self { topology, generator, namespace, interface })
+        Ok(Self {
+            topology,
+            generator,
+            namespace,
+            interface,
+        })
     }
 
     /// Returns the name of the monitored interface.
@@ -67,8 +73,11 @@ impl Site {
 
     /// Starts a daemon without probes.
     pub fn daemon(&self, arguments: &[&str]) -> Result<Daemon> {
-        let options =
-            arguments.iter().fold(DaemonOptions::default(), |options, argument| options.argument(argument));
+        let options = arguments
+            .iter()
+            .fold(DaemonOptions::default(), |options, argument| {
+                options.argument(argument)
+            });
         Daemon::start_with(&self.namespace, &options)
     }
 
@@ -112,10 +121,14 @@ impl Site {
         }
     }
 
-    /// Makes the kernel's generator, even if the options name another one: for experiments that need
-    /// figures from it alone.
+    /// Makes the kernel's generator, even if the options name another one: for experiments that
+    /// need figures from it alone.
     pub fn traffic(&self, spread: Spread) -> Result<traffic::Generator> {
-        let options = GeneratorOptions { spread, cpu: Some(LOADED), ..GeneratorOptions::default() };
+        let options = GeneratorOptions {
+            spread,
+            cpu: Some(LOADED),
+            ..GeneratorOptions::default()
+        };
         traffic::Generator::new(self.topology.generator(), "gen0", options)
     }
 
@@ -131,7 +144,8 @@ impl Site {
         }
     }
 
-    /// Returns the packets that the sending end of the pair, or the interface of a card, has counted.
+    /// Returns the packets that the sending end of the pair, or the interface of a card, has
+    /// counted.
     pub fn counted(&self) -> Result<u64> {
         if self.interface == "mon0" {
             return Ok(topology::interface_stats(self.topology.generator(), "gen0")?.tx_packets);
@@ -139,7 +153,8 @@ impl Site {
         Ok(topology::interface_stats(&self.namespace, &self.interface)?.rx_packets)
     }
 
-    /// Returns the program that the kernel calls first at the interface, by the kernel's own report.
+    /// Returns the program that the kernel calls first at the interface, by the kernel's own
+    /// report.
     pub fn attached(&self, hook: &str) -> Result<Program> {
         self.attached_at(&self.interface, hook)
     }
@@ -147,11 +162,17 @@ impl Site {
     /// Returns the program that the kernel calls first at an interface of the monitored namespace.
     pub fn attached_at(&self, interface: &str, hook: &str) -> Result<Program> {
         let id = if hook == "xdp" {
-            let link = self.namespace.output("ip", &["-j", "-d", "link", "show", "dev", interface])?;
+            let link = self
+                .namespace
+                .output("ip", &["-j", "-d", "link", "show", "dev", interface])?;
             let link: serde_json::Value = serde_json::from_str(&link)?;
-            link[0]["xdp"]["prog"]["id"].as_u64().context("a program at XDP")? as u32
+            link[0]["xdp"]["prog"]["id"]
+                .as_u64()
+                .context("a program at XDP")? as u32
         } else {
-            *counter::tcx_order(&self.namespace, interface)?.first().context("a program at TC")?
+            *counter::tcx_order(&self.namespace, interface)?
+                .first()
+                .context("a program at TC")?
         };
         Program::from_id(id)
     }

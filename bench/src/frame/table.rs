@@ -11,7 +11,10 @@ pub struct Table {
 
 impl Table {
     pub fn new(columns: &[&str]) -> Self {
-        Self { columns: columns.iter().map(|&column| column.to_owned()).collect(), rows: Vec::new() }
+        Self {
+            columns: columns.iter().map(|&column| column.to_owned()).collect(),
+            rows: Vec::new(),
+        }
     }
 
     /// Adds a row, and prints it, so that long experiments show where they are.
@@ -20,7 +23,11 @@ impl Table {
     /// Panics if the row has not as many cells as the table has columns.
     pub fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
         let row: Vec<String> = cells.into_iter().map(Into::into).collect();
-        assert_eq!(row.len(), self.columns.len(), "a cell for each column: {row:?}");
+        assert_eq!(
+            row.len(),
+            self.columns.len(),
+            "a cell for each column: {row:?}"
+        );
         eprintln!("  {}", row.join(" | "));
         self.rows.push(row);
     }

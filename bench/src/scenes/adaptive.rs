@@ -1,4 +1,5 @@
-//! Monitors that compute features of packets: non-adaptive, adaptive and fully adaptive ones (Fig. 6), and an empty program.
+//! Monitors that compute features of packets: non-adaptive, adaptive and fully adaptive ones (Fig.
+//! 6), and an empty program.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -50,10 +51,21 @@ pub struct Probe {
 impl Probe {
     pub fn new(bench: &Bench, kind: Kind, hook: &'static str, wanted: u32) -> Result<Self> {
         // The packets are the kernel's own, as only its generator sends as many in the same time.
-        let site = Site::new(&Bench { generator: Generator::Traffic, ..bench.clone() })?;
+        let site = Site::new(&Bench {
+            generator: Generator::Traffic,
+            ..bench.clone()
+        })?;
         let sender = Sender::new(&site, Spread::default())?;
-        let mut probe =
-            Self { site, sender, loaded: None, daemon: None, hook, wanted, runs: 0, map_bytes: 0 };
+        let mut probe = Self {
+            site,
+            sender,
+            loaded: None,
+            daemon: None,
+            hook,
+            wanted,
+            runs: 0,
+            map_bytes: 0,
+        };
         if kind == Kind::FullyAdaptive {
             probe.deploy()?;
         } else {
@@ -65,7 +77,8 @@ impl Probe {
     /// Deploys the probe by the daemon.
     fn deploy(&mut self) -> Result<()> {
         let daemon = self.site.daemon(&[])?;
-        let metric = json!({ "name": "features", "map": "features", "snapshot": true, "init": true });
+        let metric =
+            json!({ "name": "features", "map": "features", "snapshot": true, "init": true });
         let config = json!({
             "interface": self.site.interface(),
             "ingress": {
@@ -76,14 +89,20 @@ impl Probe {
             }
         });
         let status = daemon.put("/v1/probes/probe", &config).expect(201).json();
-        self.map_bytes = status["cost"]["map_bytes"].as_u64().context("the size of the maps")?;
+        self.map_bytes = status["cost"]["map_bytes"]
+            .as_u64()
+            .context("the size of the maps")?;
         self.daemon = Some(daemon);
         Ok(())
     }
 
     /// Loads the program and attaches it directly.
     fn load(&mut self, kind: Kind) -> Result<()> {
-        let section = if self.hook == "tc" { "classifier" } else { self.hook };
+        let section = if self.hook == "tc" {
+            "classifier"
+        } else {
+            self.hook
+        };
         let source = source(kind, self.hook, section, ALL);
         let interface = self.site.interface().to_owned();
         let hook = self.hook;
@@ -123,7 +142,10 @@ impl Probe {
 
     /// Returns the nanoseconds of a run.
     pub fn time(&mut self, repeat: u32) -> Result<f64> {
-        let runs = self.site.attached(self.hook)?.run(Frame::default().bytes(), repeat)?;
+        let runs = self
+            .site
+            .attached(self.hook)?
+            .run(Frame::default().bytes(), repeat)?;
         self.runs += u64::from(repeat);
         Ok(runs.time.as_nanos() as f64 / f64::from(repeat))
     }
@@ -134,24 +156,43 @@ impl Probe {
         Ok(1e9 * self.sender.send(packets)? / packets as f64)
     }
 
-    /// Checks that each wanted feature has counted each packet, and that the other features have counted none.
+    /// Checks that each wanted feature has counted each packet, and that the other features have
+    /// counted none.
     pub fn check(&self) -> Result<()> {
         let found: Vec<u64> = match (&self.daemon, &self.loaded) {
             (Some(daemon), _) => {
                 let document = daemon.json(METRICS);
-                let entries = document["ingress"]["features"]["entries"].as_array().context("entries")?;
-                entries.iter().filter_map(|entry| entry["value"].as_u64()).collect()
+                let entries = document["ingress"]["features"]["entries"]
+                    .as_array()
+                    .context("entries")?;
+                entries
+                    .iter()
+                    .filter_map(|entry| entry["value"].as_u64())
+                    .collect()
             }
             (None, Some(ebpf)) if self.wanted > 0 => {
-                let features: Array<_, u64> = ebpf.map("features").context("features")?.try_into()?;
+                let features: Array<_, u64> =
+                    ebpf.map("features").context("features")?.try_into()?;
                 features.iter().collect::<Result<_, _>>()?
             }
             _ => Vec::new(),
         };
-        ensure!(found.len() >= self.wanted as usize, "{} features", found.len());
+        ensure!(
+            found.len() >= self.wanted as usize,
+            "{} features",
+            found.len()
+        );
         for (feature, found) in found.into_iter().enumerate() {
-            let each = if feature < self.wanted as usize { feature as u64 + 1 } else { 0 };
-            ensure!(found == self.runs * each, "feature {feature} has {found} after {} packets", self.runs);
+            let each = if feature < self.wanted as usize {
+                feature as u64 + 1
+            } else {
+                0
+            };
+            ensure!(
+                found == self.runs * each,
+                "feature {feature} has {found} after {} packets",
+                self.runs
+            );
         }
         Ok(())
     }
@@ -159,15 +200,27 @@ impl Probe {
 
 /// Returns the bytes that the kernel says a map takes, as `bpftool map show` does.
 fn map_bytes(map: &Map) -> Result<u64> {
-    let Map::Array(data) = map else { anyhow::bail!("another type of map") };
-    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", data.fd().as_fd().as_raw_fd()))?;
-    let bytes = info.lines().find_map(|line| line.strip_prefix("memlock:")).context("memlock of a map")?;
+    let Map::Array(data) = map else {
+        anyhow::bail!("another type of map")
+    };
+    let info = fs::read_to_string(format!(
+        "/proc/self/fdinfo/{}",
+        data.fd().as_fd().as_raw_fd()
+    ))?;
+    let bytes = info
+        .lines()
+        .find_map(|line| line.strip_prefix("memlock:"))
+        .context("memlock of a map")?;
     Ok(bytes.trim().parse()?)
 }
 
 /// Returns a program with this number of features. Feature n adds n + 1.
 fn source(kind: Kind, hook: &str, section: &str, features: u32) -> String {
-    let (context, drop) = if hook == "xdp" { ("xdp_md", 1) } else { ("__sk_buff", 2) };
+    let (context, drop) = if hook == "xdp" {
+        ("xdp_md", 1)
+    } else {
+        ("__sk_buff", 2)
+    };
     let maps = match kind {
         Kind::Empty => "",
         Kind::Adaptive => "MAP(features);\nMAP(flags);\n",

@@ -1,5 +1,5 @@
-//! A flood of SYNs in ordinary traffic, and a daemon that watches for it: coarsely, finely, or finely on
-//! demand.
+//! A flood of SYNs in ordinary traffic, and a daemon that watches for it: coarsely, finely, or
+//! finely on demand.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use twinprobe_tests::Daemon;
 use twinprobe_tests::measure::ProcessorTime;
 use twinprobe_tests::programs::{Counted, Program};
-use twinprobe_tests::traffic::{Frame, FrameOptions, Generator, GeneratorOptions, Load, Running, Spread};
+use twinprobe_tests::traffic::{
+    Frame, FrameOptions, Generator, GeneratorOptions, Load, Running, Spread,
+};
 use twinprobe_tests::wait::wait_for;
 
 use super::probes::nameless;
@@ -24,8 +26,8 @@ pub const ORDINARY: u64 = 100_000;
 pub const FLOOD: u64 = 300_000;
 /// The coarse probe sees one packet of this many.
 pub const SAMPLE: u64 = 64;
-/// The number of SYNs in a window that counts as a flood. Ordinary traffic has none, and a window of the flood has
-/// 30,000.
+/// The number of SYNs in a window that counts as a flood. Ordinary traffic has none, and a window
+/// of the flood has 30,000.
 const SYNS: u64 = 5_000;
 /// The number of flows in a window that counts as a flood. Ordinary traffic has 4,096.
 const FLOWS: u64 = 8_192;
@@ -58,16 +60,18 @@ pub struct Times {
 /// The results of a round.
 #[derive(Clone, Debug, Default)]
 pub struct Round {
-    /// The nanoseconds of the programs for a packet, from the dispatcher on, with the kernel's counting.
+    /// The nanoseconds of the programs for a packet, from the dispatcher on, with the kernel's
+    /// counting.
     pub ns_per_packet: f64,
     pub packets: u64,
     /// The packets that the fine probe has seen.
     pub fine_packets: u64,
-    /// The times from the first packet of the flood until the rule has fired, and until a window contains flows of the
-    /// flood.
+    /// The times from the first packet of the flood until the rule has fired, and until a window
+    /// contains flows of the flood.
     pub detected_ms: Option<f64>,
     pub shown_ms: Option<f64>,
-    /// The time from the end of the window at which the rule fired until packets reached the fine probe.
+    /// The time from the end of the window at which the rule fired until packets reached the fine
+    /// probe.
     pub reaction_ms: Option<f64>,
     /// Processor time of the daemon for each second, in milliseconds.
     pub daemon_ms: f64,
@@ -81,10 +85,16 @@ pub fn round(bench: &Bench, watch: Watch, times: Times) -> Result<Round> {
     let daemon = site.daemon(&[])?;
     deploy(&site, &daemon, watch)?;
     let _counting = enable_stats(Stats::RunTime)?;
-    let ordinary =
-        sender(&site, LOADED, Kind::Ordinary)?.spawn(Load { rate: Some(ORDINARY), ..Load::default() });
+    let ordinary = sender(&site, LOADED, Kind::Ordinary)?.spawn(Load {
+        rate: Some(ORDINARY),
+        ..Load::default()
+    });
     wait_for("packets", PATIENCE, || {
-        ensure!(ordinary.sent() > ORDINARY / 2, "{} packets", ordinary.sent());
+        ensure!(
+            ordinary.sent() > ORDINARY / 2,
+            "{} packets",
+            ordinary.sent()
+        );
         Ok(())
     })?;
     let mut watcher = Watcher {
@@ -102,8 +112,13 @@ pub fn round(bench: &Bench, watch: Watch, times: Times) -> Result<Round> {
 }
 
 fn deploy(site: &Site, daemon: &Daemon, watch: Watch) -> Result<()> {
-    let put =
-        |name: &str, config: &Value| drop(daemon.put(&format!("/v1/probes/{name}"), config).expect(201));
+    let put = |name: &str, config: &Value| {
+        drop(
+            daemon
+                .put(&format!("/v1/probes/{name}"), config)
+                .expect(201),
+        )
+    };
     match watch {
         Watch::Empty => {
             let source = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n\
@@ -126,7 +141,10 @@ fn deploy(site: &Site, daemon: &Daemon, watch: Watch) -> Result<()> {
         Watch::OnDemand => {
             let syns = "sum(ingress.tcp_flags, 'SYN') - sum(previous.ingress.tcp_flags, 'SYN')";
             let mut config = fine(site)?;
-            config.as_object_mut().context("a configuration")?.remove("interface");
+            config
+                .as_object_mut()
+                .context("a configuration")?
+                .remove("interface");
             json!({
                 "watch": "coarse",
                 "when": format!("{syns} > {}", SYNS / SAMPLE),
@@ -135,7 +153,8 @@ fn deploy(site: &Site, daemon: &Daemon, watch: Watch) -> Result<()> {
         }
     };
     if watch == Watch::OnDemand {
-        // After this, the daemon has already compiled the source, as it has if an earlier probe used it.
+        // After this, the daemon has already compiled the source, as it has if an earlier probe
+        // used it.
         put("fine", &fine(site)?);
         daemon.delete("/v1/probes/fine").expect(204);
     }
@@ -168,22 +187,39 @@ fn sender(site: &Site, cpu: usize, kind: Kind) -> Result<Generator> {
     let cpu = Some(cpu % thread::available_parallelism()?.get());
     let flood = kind == Kind::Flood;
     let frame = FrameOptions {
-        length: if flood { FrameOptions::default().length } else { 300 },
+        length: if flood {
+            FrameOptions::default().length
+        } else {
+            300
+        },
         tcp_flags: if flood { 0x02 } else { 0x10 },
         ..FrameOptions::default()
     };
     let spread = if flood {
-        Spread { addresses: 65_536, ports: 1, base_address: [198, 51, 0, 0].into(), ..Spread::default() }
+        Spread {
+            addresses: 65_536,
+            ports: 1,
+            base_address: [198, 51, 0, 0].into(),
+            ..Spread::default()
+        }
     } else {
-        Spread { addresses: 64, ports: 64, ..Spread::default() }
+        Spread {
+            addresses: 64,
+            ports: 64,
+            ..Spread::default()
+        }
     };
-    let options =
-        GeneratorOptions { frame: Frame::build(&frame)?, spread, cpu, ..GeneratorOptions::default() };
+    let options = GeneratorOptions {
+        frame: Frame::build(&frame)?,
+        spread,
+        cpu,
+        ..GeneratorOptions::default()
+    };
     Generator::new(site.topology.generator(), "gen0", options)
 }
 
-/// The programs that the interface had during the round. Each addition or removal of a probe makes another dispatcher
-/// program.
+/// The programs that the interface had during the round. Each addition or removal of a probe makes
+/// another dispatcher program.
 #[derive(Default)]
 struct Dispatchers(Vec<Program>);
 
@@ -202,7 +238,10 @@ impl Dispatchers {
     fn counted(&self) -> Result<Counted> {
         self.0.iter().try_fold(Counted::default(), |sum, program| {
             let of = program.counted()?;
-            Ok(Counted { runs: sum.runs + of.runs, nanoseconds: sum.nanoseconds + of.nanoseconds })
+            Ok(Counted {
+                runs: sum.runs + of.runs,
+                nanoseconds: sum.nanoseconds + of.nanoseconds,
+            })
         })
     }
 }
@@ -234,7 +273,11 @@ impl Watcher<'_> {
             if begun.elapsed() >= flood_begins
                 && let Some(flood) = flood.take()
             {
-                let load = Load { rate: Some(FLOOD), duration: Some(times.flood), ..Load::default() };
+                let load = Load {
+                    rate: Some(FLOOD),
+                    duration: Some(times.flood),
+                    ..Load::default()
+                };
                 self.flood_began = jiff::Timestamp::now();
                 self.flood = Some((flood.spawn(load), Instant::now()));
             }
@@ -256,8 +299,13 @@ impl Watcher<'_> {
         self.round.packets = counted.runs - first.runs;
         // The two counts are read one after the other, so that they may differ a little.
         let missing = arrived.abs_diff(self.round.packets);
-        ensure!(20 * missing <= arrived, "{arrived} packets arrived, {} counted", self.round.packets);
-        self.round.daemon_ms = 1e3 * (ProcessorTime::of(self.daemon.pid())?.own - processor.own) / seconds;
+        ensure!(
+            20 * missing <= arrived,
+            "{arrived} packets arrived, {} counted",
+            self.round.packets
+        );
+        self.round.daemon_ms =
+            1e3 * (ProcessorTime::of(self.daemon.pid())?.own - processor.own) / seconds;
         if let Some(since) = seen_at {
             self.round.fine_packets += self.site.counted()? - since;
         }
@@ -266,7 +314,9 @@ impl Watcher<'_> {
 
     /// Asks the daemon for its counts, until they are complete.
     fn ask(&mut self, seen_at: &mut Option<u64>) -> Result<()> {
-        let Some((_, begun)) = &self.flood else { return Ok(()) };
+        let Some((_, begun)) = &self.flood else {
+            return Ok(());
+        };
         let ms = 1e3 * begun.elapsed().as_secs_f64();
         if matches!(self.watch, Watch::Empty | Watch::Coarse) {
             return Ok(());
@@ -301,11 +351,18 @@ impl Watcher<'_> {
     /// Looks for the first window of the fine probe that has the flood.
     fn look(&mut self) -> Result<()> {
         let rule = self.daemon.json("/v1/rules/flood");
-        let fired: jiff::Timestamp = rule["firings"][0]["time"].as_str().context("a time")?.parse()?;
+        let fired: jiff::Timestamp = rule["firings"][0]["time"]
+            .as_str()
+            .context("a time")?
+            .parse()?;
         let list = self.daemon.json("/v1/probes/fine/windows");
         for window in list["windows"].as_array().into_iter().flatten() {
-            let [start, end] = ["start", "end"]
-                .map(|name| window[name].as_str().unwrap_or_default().parse::<jiff::Timestamp>());
+            let [start, end] = ["start", "end"].map(|name| {
+                window[name]
+                    .as_str()
+                    .unwrap_or_default()
+                    .parse::<jiff::Timestamp>()
+            });
             let (start, end) = (start?, end?);
             if self.round.reaction_ms.is_none() && self.watch == Watch::OnDemand {
                 self.round.reaction_ms = Some((start - fired).total(jiff::Unit::Millisecond)?);

@@ -26,8 +26,8 @@ impl Bcc {
         Self::start(namespace, "read_by_bcc.py", "make HASH 1")
     }
 
-    /// Starts the program that makes JSON of a table of numbers, whose table the caller fills. `None` as for
-    /// [`Bcc::deployer`].
+    /// Starts the program that makes JSON of a table of numbers, whose table the caller fills.
+    /// `None` as for [`Bcc::deployer`].
     pub fn exporter(namespace: &Namespace, entries: u32) -> Result<Option<Self>> {
         Self::start(namespace, "export_by_bcc.py", &format!("make {entries}"))
     }
@@ -47,7 +47,11 @@ impl Bcc {
         })??;
         let orders = child.stdin.take().context("an input")?;
         let answers = BufReader::new(child.stdout.take().context("an output")?);
-        let mut bcc = Self { child, orders, answers };
+        let mut bcc = Self {
+            child,
+            orders,
+            answers,
+        };
         let ready = bcc.line()?.as_deref() == Some("ready");
         let works = ready && writeln!(bcc.orders, "{first}").is_ok() && bcc.line()?.is_some();
         Ok(works.then_some(bcc))
@@ -73,8 +77,9 @@ impl Bcc {
     /// Makes JSON of the table. Returns the milliseconds and the number of entries.
     pub fn json(&mut self) -> Result<(f64, u32)> {
         let answer = self.order("json")?;
-        let numbers =
-            answer.split_once(' ').and_then(|(ms, entries)| Some((ms.parse().ok()?, entries.parse().ok()?)));
+        let numbers = answer
+            .split_once(' ')
+            .and_then(|(ms, entries)| Some((ms.parse().ok()?, entries.parse().ok()?)));
         numbers.with_context(|| format!("BCC says {answer:?}"))
     }
 
@@ -84,7 +89,9 @@ impl Bcc {
 
     fn time(&mut self, order: &str) -> Result<f64> {
         let answer = self.order(order)?;
-        answer.parse().with_context(|| format!("BCC says {answer:?}"))
+        answer
+            .parse()
+            .with_context(|| format!("BCC says {answer:?}"))
     }
 
     fn order(&mut self, order: &str) -> Result<String> {

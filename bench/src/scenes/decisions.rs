@@ -26,7 +26,8 @@ const AFTER: Duration = Duration::from_secs(12);
 /// The length of a harmless burst.
 pub const BURST: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The time between two looks at the daemons. It does not affect the figures, which are times from the daemons.
+/// The time between two looks at the daemons. It does not affect the figures, which are times from
+/// the daemons.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A rule, by its threshold in SYNs per second.
@@ -51,8 +52,8 @@ pub struct Scenario {
 pub struct Outcome {
     pub rounds: usize,
     pub fired: usize,
-    /// The milliseconds until the fine probe of the last attacked node gets packets: from the end of the window, and
-    /// from the beginning of the attack.
+    /// The milliseconds until the fine probe of the last attacked node gets packets: from the end
+    /// of the window, and from the beginning of the attack.
     pub reaction: Sample,
     pub found: Sample,
     /// The milliseconds from the end of the cut until the last attacked node has the fine probe.
@@ -70,26 +71,36 @@ pub struct DecisionScene {
 /// The fine probe, without interfaces: it runs where the coarse one runs.
 fn fine() -> Result<Value> {
     let mut config = nameless("flow-features", "mon0")?;
-    config.as_object_mut().context("a configuration")?.remove("interface");
+    config
+        .as_object_mut()
+        .context("a configuration")?
+        .remove("interface");
     config["window"] = json!({ "interval": "100ms" });
     Ok(config)
 }
 
 fn coarse() -> Result<Value> {
     let mut config = nameless("tcp-flags", "mon0")?;
-    config.as_object_mut().context("a configuration")?.remove("egress");
+    config
+        .as_object_mut()
+        .context("a configuration")?
+        .remove("egress");
     // Each window begins at zero, so that a sum over nodes needs no earlier window.
-    let metrics = config["ingress"]["metrics"].as_array_mut().context("metrics")?;
+    let metrics = config["ingress"]["metrics"]
+        .as_array_mut()
+        .context("metrics")?;
     metrics.truncate(1);
     metrics[0]["init"] = true.into();
-    config["window"] =
-        json!({ "interval": INTERVAL_TEXT, "align": true, "retain": 1000, "collectors": [COLLECTOR] });
+    config["window"] = json!({ "interval": INTERVAL_TEXT, "align": true, "retain": 1000, "collectors": [COLLECTOR] });
     Ok(config)
 }
 
 impl DecisionScene {
     pub fn new() -> Result<Self> {
-        let scene = Self { fleet: Fleet::new()?, fine: fine()? };
+        let scene = Self {
+            fleet: Fleet::new()?,
+            fine: fine()?,
+        };
         scene.prepare()?;
         Ok(scene)
     }
@@ -112,10 +123,14 @@ impl DecisionScene {
         for node in &self.fleet.nodes {
             node.daemon.put("/v1/probes/coarse", &coarse).expect(201);
             if let Way::Node(limit) = way {
-                node.daemon.put(&format!("/v1/rules/{RULE}"), &self.rule(limit)).expect(201);
+                node.daemon
+                    .put(&format!("/v1/rules/{RULE}"), &self.rule(limit))
+                    .expect(201);
             }
         }
-        let Way::Fleet(limit) = way else { return Ok(None) };
+        let Way::Fleet(limit) = way else {
+            return Ok(None);
+        };
         let mut rule = self.rule(limit);
         rule["scope"] = "fleet".into();
         self.fleet.stream(RULE, &rule).map(Some)
@@ -159,7 +174,9 @@ impl DecisionScene {
             None
         };
         outcome.rounds += 1;
-        outcome.bytes.add((fleet.bytes()? - bytes) as f64 / clock.elapsed().as_secs_f64() / NODES as f64);
+        outcome
+            .bytes
+            .add((fleet.bytes()? - bytes) as f64 / clock.elapsed().as_secs_f64() / NODES as f64);
         let is_found = starts.is_some();
         match starts {
             Some(starts) => {
@@ -182,9 +199,13 @@ impl DecisionScene {
         self.rest()
     }
 
-    /// Waits until each attacked node has the fine probe. Returns the beginnings of the fine probes, by node;
-    /// `None` at the limit.
-    fn starts(&self, scenario: &Scenario, limit: Duration) -> Result<Option<Vec<(usize, Timestamp)>>> {
+    /// Waits until each attacked node has the fine probe. Returns the beginnings of the fine
+    /// probes, by node; `None` at the limit.
+    fn starts(
+        &self,
+        scenario: &Scenario,
+        limit: Duration,
+    ) -> Result<Option<Vec<(usize, Timestamp)>>> {
         let begun = Instant::now();
         let attacked = || (0..NODES).filter(|node| scenario.rates[*node] > QUIET);
         while begun.elapsed() < limit {
@@ -205,7 +226,8 @@ impl DecisionScene {
         Ok(None)
     }
 
-    /// The longest time from the end of a window at which the rule fired until the fine probe began.
+    /// The longest time from the end of a window at which the rule fired until the fine probe
+    /// began.
     fn reaction(&self, way: Way, starts: &[(usize, Timestamp)]) -> Result<f64> {
         let mut longest = 0.0_f64;
         for (node, start) in starts {
@@ -213,14 +235,18 @@ impl DecisionScene {
             let time = match way {
                 Way::Node(_) => {
                     let rule = daemon.json(&format!("/v1/rules/{RULE}"));
-                    let last =
-                        rule["firings"].as_array().and_then(|firings| firings.last()).context("a firing")?;
+                    let last = rule["firings"]
+                        .as_array()
+                        .and_then(|firings| firings.last())
+                        .context("a firing")?;
                     last["time"].as_str().context("a time")?.to_owned()
                 }
                 Way::Fleet(_) => {
                     let history = creations(&self.fleet.nodes[*node]);
-                    let why =
-                        history.last().and_then(|entry| entry["message"].as_str()).context("a reason")?;
+                    let why = history
+                        .last()
+                        .and_then(|entry| entry["message"].as_str())
+                        .context("a reason")?;
                     why.rsplit_once(", ").context("a time")?.1.to_owned()
                 }
             };
@@ -246,12 +272,18 @@ impl DecisionScene {
     fn rest(&self) -> Result<()> {
         wait_for("the end of the actions", PATIENCE, || {
             let is_gone = |node: &FleetNode| node.daemon.get("/v1/probes/fine").status == 404;
-            ensure!(self.fleet.nodes.iter().all(is_gone), "the fine probe is there");
+            ensure!(
+                self.fleet.nodes.iter().all(is_gone),
+                "the fine probe is there"
+            );
             Ok(())
         })?;
         thread::sleep(4 * INTERVAL);
         let is_gone = |node: &FleetNode| node.daemon.get("/v1/probes/fine").status == 404;
-        ensure!(self.fleet.nodes.iter().all(is_gone), "the rule has fired in ordinary traffic");
+        ensure!(
+            self.fleet.nodes.iter().all(is_gone),
+            "the rule has fired in ordinary traffic"
+        );
         Ok(())
     }
 }
@@ -263,20 +295,30 @@ fn start(node: &FleetNode) -> Result<Option<Timestamp>> {
         return Ok(None);
     }
     let list = list.json();
-    let first = list["windows"].as_array().and_then(|windows| windows.first());
+    let first = list["windows"]
+        .as_array()
+        .and_then(|windows| windows.first());
     let start = first.and_then(|window| window["start"].as_str());
-    start.map(|start| start.parse().context("a time")).transpose()
+    start
+        .map(|start| start.parse().context("a time"))
+        .transpose()
 }
 
 /// The creations of the fine probe at a node, oldest first.
 fn creations(node: &FleetNode) -> Vec<Value> {
     let history = node.daemon.json("/v1/probes/fine/history");
     let entries = history["history"].as_array().cloned().unwrap_or_default();
-    entries.into_iter().filter(|entry| entry["change"] == "created").collect()
+    entries
+        .into_iter()
+        .filter(|entry| entry["change"] == "created")
+        .collect()
 }
 
 fn latest(starts: &[(usize, Timestamp)], since: Timestamp) -> Result<f64> {
-    milliseconds(since, starts.iter().map(|(_, at)| *at).max().context("a node")?)
+    milliseconds(
+        since,
+        starts.iter().map(|(_, at)| *at).max().context("a node")?,
+    )
 }
 
 fn milliseconds(from: Timestamp, to: Timestamp) -> Result<f64> {

@@ -12,10 +12,14 @@ use tempfile::TempDir;
 use twinprobe_tests::Namespace;
 use twinprobe_tests::wait::wait_for;
 
-const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9435);
+const ADDRESS: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9435);
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The path at which `setup/install.sh --bench` installs ebpf_exporter.
-const INSTALLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/bench-tools/bin/ebpf_exporter");
+const INSTALLED: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../target/bench-tools/bin/ebpf_exporter"
+);
 
 /// An exporter at work. A drop kills the process.
 #[derive(Debug)]
@@ -26,27 +30,39 @@ pub struct EbpfExporter {
 }
 
 impl EbpfExporter {
-    /// Starts ebpf_exporter in a namespace, with an empty HASH of numbers. `None` if ebpf_exporter is not
-    /// installed.
+    /// Starts ebpf_exporter in a namespace, with an empty HASH of numbers. `None` if ebpf_exporter
+    /// is not installed.
     pub fn start(namespace: &Namespace, entries: u32) -> Result<Option<Self>> {
-        let Some(program) = program() else { return Ok(None) };
+        let Some(program) = program() else {
+            return Ok(None);
+        };
         let directory = tempfile::tempdir()?;
         let folder = directory.path();
         compile(entries, &folder.join("table.bpf.o"))?;
-        fs::write(folder.join("table.yaml"), include_str!("../../peers/ebpf_exporter.yaml"))?;
+        fs::write(
+            folder.join("table.yaml"),
+            include_str!("../../peers/ebpf_exporter.yaml"),
+        )?;
         namespace.run("ip", &["link", "set", "lo", "up"])?;
         let said = File::create(folder.join("said"))?;
         let child = namespace.enter(|| {
             Command::new(&program)
                 .arg("--config.dir")
                 .arg(folder)
-                .args(["--config.names=table", &format!("--web.listen-address={ADDRESS}")])
+                .args([
+                    "--config.names=table",
+                    &format!("--web.listen-address={ADDRESS}"),
+                ])
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
                 .stderr(said)
                 .spawn()
         })??;
-        let exporter = Self { child, namespace: namespace.clone(), _directory: directory };
+        let exporter = Self {
+            child,
+            namespace: namespace.clone(),
+            _directory: directory,
+        };
         wait_for("ebpf_exporter", PATIENCE, || exporter.connect())?;
         Ok(Some(exporter))
     }
@@ -84,20 +100,34 @@ impl Drop for EbpfExporter {
 fn program() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&path).map(|directory| directory.join("ebpf_exporter"));
-    [PathBuf::from(INSTALLED)].into_iter().chain(on_path).find(|program| program.is_file())
+    [PathBuf::from(INSTALLED)]
+        .into_iter()
+        .chain(on_path)
+        .find(|program| program.is_file())
 }
 
-/// Compiles the table. Its program is for XDP, to which ebpf_exporter does not attach: it still serves the map.
+/// Compiles the table. Its program is for XDP, to which ebpf_exporter does not attach: it still
+/// serves the map.
 fn compile(entries: u32, object: &Path) -> Result<()> {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/bpf/export.bpf.c");
-    let architecture = Command::new("cc").arg("-print-multiarch").output().context("start cc")?.stdout;
+    let architecture = Command::new("cc")
+        .arg("-print-multiarch")
+        .output()
+        .context("start cc")?
+        .stdout;
     let include = format!("-I/usr/include/{}", String::from_utf8(architecture)?.trim());
     let define = format!("-DENTRIES={entries}");
     let output = Command::new("clang")
-        .args(["-O2", "-g", "-target", "bpf", &define, &include, "-c", source, "-o"])
+        .args([
+            "-O2", "-g", "-target", "bpf", &define, &include, "-c", source, "-o",
+        ])
         .arg(object)
         .output()
         .context("start clang")?;
-    ensure!(output.status.success(), "clang: {}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "clang: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(())
 }

@@ -20,8 +20,8 @@ use crate::scenes::sender::Sender;
 const RATE: u64 = 100_000;
 /// The time for an exporter to start, and to handle the packets that have arrived.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The time without use of a processor after which an exporter has handled everything. Some exporters work only when
-/// timers expire.
+/// The time without use of a processor after which an exporter has handled everything. Some
+/// exporters work only when timers expire.
 const IDLE: Duration = Duration::from_millis(400);
 
 /// A program by others that sees each packet.
@@ -57,8 +57,14 @@ struct Running {
 }
 
 impl Exporter {
-    pub const ALL: [Self; 6] =
-        [Self::Softflowd, Self::Pmacctd, Self::Nfpcapd, Self::Nprobe, Self::PacketSocket, Self::XdpSocket];
+    pub const ALL: [Self; 6] = [
+        Self::Softflowd,
+        Self::Pmacctd,
+        Self::Nfpcapd,
+        Self::Nprobe,
+        Self::PacketSocket,
+        Self::XdpSocket,
+    ];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -79,13 +85,19 @@ impl Exporter {
     /// Measures the exporter with this many packets. `None` if the exporter is not installed.
     pub fn measure(self, site: &Site, packets: u64) -> Result<Option<Cost>> {
         let directory = tempfile::tempdir()?;
-        let Some(mut running) = self.start(site, directory)? else { return Ok(None) };
+        let Some(mut running) = self.start(site, directory)? else {
+            return Ok(None);
+        };
         let mut generator = site.traffic(Spread::default())?;
         // The first packets make the exporter take its memory.
         generator.send(1_000)?;
         running.settle()?;
         let before = running.seconds()?;
-        let load = Load { count: Some(packets), rate: Some(RATE), ..Load::default() };
+        let load = Load {
+            count: Some(packets),
+            rate: Some(RATE),
+            ..Load::default()
+        };
         let sent = generator.spawn(load).join()?;
         ensure!(sent == packets, "{sent} packets");
         running.settle()?;
@@ -97,15 +109,22 @@ impl Exporter {
             .map(|memory| memory.total_kib)
             .sum();
         let seen = running.end(self, site)?;
-        Ok(Some(Cost { ns, resident_kib, packets: packets + 1_000, seen }))
+        Ok(Some(Cost {
+            ns,
+            resident_kib,
+            packets: packets + 1_000,
+            seen,
+        }))
     }
 
-    /// Sends this many packets as fast as possible, from the exporter's own CPU, until the exporter is idle again.
-    /// Returns the million packets per processor second, counting the time of the exporter and of the kernel's sending
-    /// and receiving. `None` if the exporter is not installed.
+    /// Sends this many packets as fast as possible, from the exporter's own CPU, until the exporter
+    /// is idle again. Returns the million packets per processor second, counting the time of the
+    /// exporter and of the kernel's sending and receiving. `None` if the exporter is not installed.
     pub fn flood(self, site: &Site, packets: u64) -> Result<Option<f64>> {
         let directory = tempfile::tempdir()?;
-        let Some(mut running) = self.start(site, directory)? else { return Ok(None) };
+        let Some(mut running) = self.start(site, directory)? else {
+            return Ok(None);
+        };
         let mut sender = Sender::new(site, Spread::default())?;
         running.settle()?;
         let (before, begun) = (sender.sent, running.seconds()?);
@@ -113,7 +132,11 @@ impl Exporter {
         running.settle()?;
         let seconds = sending + running.seconds()? - begun;
         let seen = running.end(self, site)?.saturating_sub(before);
-        ensure!(seen > 0, "{} has seen nothing of {packets} packets", self.name());
+        ensure!(
+            seen > 0,
+            "{} has seen nothing of {packets} packets",
+            self.name()
+        );
         Ok(Some(seen as f64 / seconds / 1e6))
     }
 
@@ -165,7 +188,11 @@ impl Exporter {
         };
         // A counter has no timers, and nothing to do later.
         let idle = if self.exports() { IDLE } else { IDLE / 4 };
-        let running = Running { child, idle, directory };
+        let running = Running {
+            child,
+            idle,
+            directory,
+        };
         // A packet socket shows that the exporter listens.
         wait_for("a packet socket", PATIENCE, || {
             if !self.exports() {
@@ -173,7 +200,10 @@ impl Exporter {
                 ensure!(said.contains("ready"), "{said}");
                 return Ok(());
             }
-            let sockets = site.topology.monitor().output("cat", &["/proc/thread-self/net/packet"])?;
+            let sockets = site
+                .topology
+                .monitor()
+                .output("cat", &["/proc/thread-self/net/packet"])?;
             ensure!(sockets.lines().count() > 1, "{}", running.said()?);
             Ok(())
         })?;
@@ -192,7 +222,11 @@ impl Running {
         let mut processes = vec![pid];
         for task in fs::read_dir(format!("/proc/{pid}/task"))? {
             let children = fs::read_to_string(task?.path().join("children")).unwrap_or_default();
-            processes.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+            processes.extend(
+                children
+                    .split_whitespace()
+                    .filter_map(|pid| pid.parse::<u32>().ok()),
+            );
         }
         Ok(processes)
     }
@@ -221,10 +255,15 @@ impl Running {
         let directory = self.directory.path().to_owned();
         if exporter == Exporter::Softflowd {
             let control = directory.join("control").display().to_string();
-            let text = site.topology.monitor().output("softflowctl", &["-c", &control, "statistics"])?;
+            let text = site
+                .topology
+                .monitor()
+                .output("softflowctl", &["-c", &control, "statistics"])?;
             return number_behind(&text, "Packets processed: ").context("softflowd's statistics");
         }
-        let status = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status()?;
+        let status = Command::new("kill")
+            .args(["-INT", &self.child.id().to_string()])
+            .status()?;
         ensure!(status.success(), "kill: {status}");
         self.child.wait()?;
         let label = match exporter {
@@ -235,10 +274,11 @@ impl Running {
         };
         if let Some(label) = label {
             let said = self.said()?;
-            return number_behind(&said, label).with_context(|| format!("no \"{label}\" in {said:?}"));
+            return number_behind(&said, label)
+                .with_context(|| format!("no \"{label}\" in {said:?}"));
         }
-        // A process of pmacctd writes the flows after the end of the first process, and gives no sign at its
-        // own end.
+        // A process of pmacctd writes the flows after the end of the first process, and gives no
+        // sign at its own end.
         let file = directory.join("flows.csv");
         let mut last = wait_for("pmacctd's flows", PATIENCE, || packets_of(&file))?;
         loop {
@@ -255,36 +295,57 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         for pid in self.processes().unwrap_or_default() {
-            let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).stderr(Stdio::null()).status();
+            let _ = Command::new("kill")
+                .args(["-KILL", &pid.to_string()])
+                .stderr(Stdio::null())
+                .status();
         }
         let _ = self.child.wait();
     }
 }
 
-/// Returns the directories that are searched for programs: Debian keeps some where an ordinary user's PATH
-/// does not look.
+/// Returns the directories that are searched for programs: Debian keeps some where an ordinary
+/// user's PATH does not look.
 pub fn search_path() -> String {
-    format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
+    format!(
+        "{}:/usr/sbin:/sbin",
+        std::env::var("PATH").unwrap_or_default()
+    )
 }
 
 /// Compiles a program of `peers/` that uses libbpf.
 pub fn compile(source: &str, program: &str) -> Result<()> {
     let source = format!("{}/peers/{source}", env!("CARGO_MANIFEST_DIR"));
-    let arguments = ["-O2", "-Wall", "-o", program, &source, "-lbpf", "-lelf", "-lz"];
-    let output = Command::new("cc").args(arguments).output().context("start cc")?;
-    ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
+    let arguments = [
+        "-O2", "-Wall", "-o", program, &source, "-lbpf", "-lelf", "-lz",
+    ];
+    let output = Command::new("cc")
+        .args(arguments)
+        .output()
+        .context("start cc")?;
+    ensure!(
+        output.status.success(),
+        "cc: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(())
 }
 
 fn number_behind(text: &str, label: &str) -> Option<u64> {
     let (_, rest) = text.split_once(label)?;
-    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    rest.split(|c: char| !c.is_ascii_digit())
+        .next()?
+        .parse()
+        .ok()
 }
 
 /// Returns the sum of the second last column, the packets.
 fn packets_of(file: &Path) -> Result<u64> {
     let text = fs::read_to_string(file)?;
-    let rows = text.lines().skip(1).filter_map(|line| line.rsplit(',').nth(1)?.parse::<u64>().ok());
+    let rows = text
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.rsplit(',').nth(1)?.parse::<u64>().ok());
     let sum = rows.sum();
     ensure!(sum > 0, "no flows yet");
     Ok(sum)

@@ -1,4 +1,5 @@
-//! Nodes of a fleet: daemons in namespaces of their own, a network from each to a centre, and SYNs that arrive at them.
+//! Nodes of a fleet: daemons in namespaces of their own, a network from each to a centre, and SYNs
+//! that arrive at them.
 
 use std::fs::File;
 use std::process::{Child, Command, Stdio};
@@ -49,12 +50,19 @@ pub struct Fleet {
 impl Fleet {
     pub fn new() -> Result<Self> {
         let centre = Namespace::create(&format!("{}-centre", unique_prefix()))?;
-        let nodes = (0..NODES).map(|number| FleetNode::new(number, &centre)).collect::<Result<Vec<_>>>()?;
+        let nodes = (0..NODES)
+            .map(|number| FleetNode::new(number, &centre))
+            .collect::<Result<Vec<_>>>()?;
         let syns = Syns::start(&nodes)?;
-        Ok(Self { syns, nodes, centre })
+        Ok(Self {
+            syns,
+            nodes,
+            centre,
+        })
     }
 
-    /// Makes the network lose all packets between a node and the centre (`is_cut`), or no packets again.
+    /// Makes the network lose all packets between a node and the centre (`is_cut`), or no packets
+    /// again.
     pub fn cut(&self, node: usize, is_cut: bool) -> Result<()> {
         let node = &self.nodes[node];
         let ends = [
@@ -88,14 +96,30 @@ impl Fleet {
         std::fs::write(&path, document.to_string())?;
         let log = File::create(directory.path().join("log"))?;
         let mut command = Command::new(helper("twinprobe-stream")?);
-        command.args(["--name", COLLECTOR, "--rules"]).arg(path).arg("--from");
-        command.args(self.nodes.iter().map(|node| format!("http://{}:{PORT}", node.address(2))));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let child = self.centre.enter(|| command.spawn())?.context("twinprobe-stream runs")?;
+        command
+            .args(["--name", COLLECTOR, "--rules"])
+            .arg(path)
+            .arg("--from");
+        command.args(
+            self.nodes
+                .iter()
+                .map(|node| format!("http://{}:{PORT}", node.address(2))),
+        );
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        let child = self
+            .centre
+            .enter(|| command.spawn())?
+            .context("twinprobe-stream runs")?;
         let stream = FleetStream { child, directory };
         wait_for("the stream and its nodes", PATIENCE, || {
             let log = stream.log();
-            let (begun, feeds) = (log.contains("the rule begins"), log.matches("sending windows").count());
+            let (begun, feeds) = (
+                log.contains("the rule begins"),
+                log.matches("sending windows").count(),
+            );
             ensure!(begun && feeds >= NODES, "{log}");
             Ok(())
         })?;
@@ -114,11 +138,21 @@ impl FleetNode {
             let address = format!("10.9.{number}.{host}/24");
             namespace.run("ip", &["addr", "add", &address, "dev", interface])?;
         }
-        let options = ["--node-name", &there, "--listen", &format!("10.9.{number}.2:{PORT}"), "--insecure"]
-            .into_iter()
-            .fold(DaemonOptions::default(), DaemonOptions::argument);
+        let options = [
+            "--node-name",
+            &there,
+            "--listen",
+            &format!("10.9.{number}.2:{PORT}"),
+            "--insecure",
+        ]
+        .into_iter()
+        .fold(DaemonOptions::default(), DaemonOptions::argument);
         let daemon = Daemon::start_with(topology.monitor(), &options)?;
-        Ok(Self { daemon, topology, number })
+        Ok(Self {
+            daemon,
+            topology,
+            number,
+        })
     }
 
     fn there(&self) -> String {
@@ -149,7 +183,8 @@ impl Drop for FleetStream {
     }
 }
 
-/// A thread that sends SYNs to all nodes in turns. One thread for each node would wait for the others' bursts.
+/// A thread that sends SYNs to all nodes in turns. One thread for each node would wait for the
+/// others' bursts.
 pub struct Syns {
     /// The SYNs per second at each node.
     rates: Arc<[AtomicU64; NODES]>,
@@ -159,13 +194,25 @@ pub struct Syns {
 
 impl Syns {
     fn start(nodes: &[FleetNode]) -> Result<Self> {
-        let open = |node: &FleetNode| node.topology.generator().enter(|| PacketSocket::open("gen0"))?;
+        let open = |node: &FleetNode| {
+            node.topology
+                .generator()
+                .enter(|| PacketSocket::open("gen0"))?
+        };
         let sockets = nodes.iter().map(open).collect::<Result<Vec<_>>>()?;
-        let (rates, ends) = (Arc::<[AtomicU64; NODES]>::default(), Arc::<AtomicBool>::default());
+        let (rates, ends) = (
+            Arc::<[AtomicU64; NODES]>::default(),
+            Arc::<AtomicBool>::default(),
+        );
         let (asked, stop) = (Arc::clone(&rates), Arc::clone(&ends));
-        let thread =
-            thread::Builder::new().name("syns".into()).spawn(move || send(&sockets, &asked, &stop))?;
-        Ok(Self { rates, ends, thread: Some(thread) })
+        let thread = thread::Builder::new()
+            .name("syns".into())
+            .spawn(move || send(&sockets, &asked, &stop))?;
+        Ok(Self {
+            rates,
+            ends,
+            thread: Some(thread),
+        })
     }
 
     /// Sends this many SYNs per second to each node from now on.
@@ -180,12 +227,19 @@ impl Drop for Syns {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
         let ended = self.thread.take().map(JoinHandle::join);
-        assert!(matches!(ended, Some(Ok(Ok(())))) || thread::panicking(), "SYNs were not sent: {ended:?}");
+        assert!(
+            matches!(ended, Some(Ok(Ok(())))) || thread::panicking(),
+            "SYNs were not sent: {ended:?}"
+        );
     }
 }
 
 fn send(sockets: &[PacketSocket], rates: &[AtomicU64; NODES], ends: &AtomicBool) -> Result<()> {
-    let spread = Spread { addresses: SOURCES, ports: 1, ..Spread::default() };
+    let spread = Spread {
+        addresses: SOURCES,
+        ports: 1,
+        ..Spread::default()
+    };
     let frame = Frame::default();
     let source = |number: u64| {
         let (address, port) = spread.source(number);
@@ -200,7 +254,9 @@ fn send(sockets: &[PacketSocket], rates: &[AtomicU64; NODES], ends: &AtomicBool)
         for (node, socket) in sockets.iter().enumerate() {
             owed[node] += passed * rates[node].load(Ordering::Relaxed) as f64;
             while owed[node] >= 1.0 {
-                socket.send(next.next().context("a frame")?).context("send a SYN")?;
+                socket
+                    .send(next.next().context("a frame")?)
+                    .context("send a SYN")?;
                 owed[node] -= 1.0;
             }
         }

@@ -1,5 +1,5 @@
-//! The least processor time that a window can take after a pause: the kernel's part for a wait, for a visit to each
-//! other processor, and for a write with a sync.
+//! The least processor time that a window can take after a pause: the kernel's part for a wait, for
+//! a visit to each other processor, and for a write with a sync.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -33,11 +33,13 @@ impl Bare {
     }
 }
 
-/// Does the step this number of times, once in each interval, and returns the microseconds of processor time of each.
+/// Does the step this number of times, once in each interval, and returns the microseconds of
+/// processor time of each.
 pub fn measure(step: Bare, times: u32, interval: Duration) -> Result<f64> {
     // Affinity and processor time belong to a thread.
     let done = thread::spawn(move || repeat(step, times, interval));
-    done.join().map_err(|_| anyhow::anyhow!("a step panicked"))?
+    done.join()
+        .map_err(|_| anyhow::anyhow!("a step panicked"))?
 }
 
 fn repeat(step: Bare, times: u32, interval: Duration) -> Result<f64> {

@@ -23,8 +23,8 @@ pub struct Chain<'a> {
 }
 
 impl<'a> Chain<'a> {
-    /// Attaches this many copies of the XDP program in `object`. The inner error is the reason why this is not
-    /// possible.
+    /// Attaches this many copies of the XDP program in `object`. The inner error is the reason why
+    /// this is not possible.
     pub fn attach(
         namespace: &'a Namespace,
         interface: &'a str,
@@ -39,8 +39,14 @@ impl<'a> Chain<'a> {
             arguments.push(file.display().to_string());
         }
         arguments.extend(["-m", "native"].map(str::to_owned));
-        let Some(output) = loader(namespace, &arguments)? else { return Ok(Err("not here")) };
-        let chain = Self { namespace, interface, _files: files };
+        let Some(output) = loader(namespace, &arguments)? else {
+            return Ok(Err("not here"));
+        };
+        let chain = Self {
+            namespace,
+            interface,
+            _files: files,
+        };
         if output.status.success() {
             // Without the dispatcher, libxdp attaches a single program itself.
             let link = namespace.output("ip", &["-j", "-d", "link", "show", "dev", interface])?;
@@ -50,34 +56,59 @@ impl<'a> Chain<'a> {
                 Err("refused by this kernel")
             });
         }
-        eprintln!("  xdp-loader: {}", String::from_utf8_lossy(&output.stderr).trim());
+        eprintln!(
+            "  xdp-loader: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
         Ok(Err("refused by this kernel"))
     }
 }
 
 impl Drop for Chain<'_> {
     fn drop(&mut self) {
-        let _ = loader(self.namespace, &["unload".to_owned(), self.interface.to_owned(), "--all".to_owned()]);
+        let _ = loader(
+            self.namespace,
+            &[
+                "unload".to_owned(),
+                self.interface.to_owned(),
+                "--all".to_owned(),
+            ],
+        );
     }
 }
 
 /// Runs `xdp-loader`. `None` if libxdp is not installed.
 fn loader(namespace: &Namespace, arguments: &[String]) -> Result<Option<Output>> {
-    let run = || Command::new("xdp-loader").args(arguments).env("PATH", search_path()).output();
+    let run = || {
+        Command::new("xdp-loader")
+            .args(arguments)
+            .env("PATH", search_path())
+            .output()
+    };
     match namespace.enter(run)? {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         output => output.map(Some).context("start xdp-loader"),
     }
 }
 
-/// Describes the measured values for a claim, in nanoseconds, and the reason why others are missing. A chain
-/// that is not for libxdp has an empty reason.
+/// Describes the measured values for a claim, in nanoseconds, and the reason why others are
+/// missing. A chain that is not for libxdp has an empty reason.
 pub fn claim(measured: &[String], reasons: &BTreeSet<&str>) -> String {
-    let reasons: Vec<_> = reasons.iter().copied().filter(|reason| !reason.is_empty()).collect();
+    let reasons: Vec<_> = reasons
+        .iter()
+        .copied()
+        .filter(|reason| !reason.is_empty())
+        .collect();
     match (measured, &reasons[..]) {
         ([], _) => format!("libxdp: {}", reasons.join(", ")),
         (_, []) => format!("libxdp, programs: {} ns", measured.join("; ")),
-        _ => format!("libxdp, programs: {} ns; others: {}", measured.join("; "), reasons.join(", ")),
+        _ => {
+            format!(
+                "libxdp, programs: {} ns; others: {}",
+                measured.join("; "),
+                reasons.join(", ")
+            )
+        }
     }
 }
 

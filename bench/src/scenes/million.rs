@@ -9,8 +9,11 @@ use crate::frame::client::Client;
 
 const METRICS: &str = "/v1/probes/table/metrics";
 /// The formats, and the start of each entry of a table in them.
-pub const FORMATS: [(&str, &str, &str); 3] =
-    [("JSON", "json", "{\"key\":"), ("XML", "xml", "<entry>"), ("OpenMetrics", "openmetrics", "\ntable")];
+pub const FORMATS: [(&str, &str, &str); 3] = [
+    ("JSON", "json", "{\"key\":"),
+    ("XML", "xml", "<entry>"),
+    ("OpenMetrics", "openmetrics", "\ntable"),
+];
 const SOURCE: &str = include_str!("../../../tests/bpf/export.bpf.c");
 
 /// The content of the entries.
@@ -46,7 +49,10 @@ impl Content {
         match self {
             Self::Numbers => {
                 let value = u64::from(number) * 1_000_003;
-                (scattered.to_ne_bytes().to_vec(), value.to_ne_bytes().to_vec())
+                (
+                    scattered.to_ne_bytes().to_vec(),
+                    value.to_ne_bytes().to_vec(),
+                )
             }
             Self::Flows => {
                 let mut key = scattered.to_ne_bytes().to_vec();
@@ -82,7 +88,11 @@ impl Content {
                 format!("{{\"key\":{key},\"value\":{}}}", field(0))
             }
             Self::Flows => {
-                let source = key[..4].iter().map(u8::to_string).collect::<Vec<_>>().join(".");
+                let source = key[..4]
+                    .iter()
+                    .map(u8::to_string)
+                    .collect::<Vec<_>>()
+                    .join(".");
                 let port = 1024 + number % 50_000;
                 let [packets, bytes, first, last] = [0, 8, 16, 24].map(field);
                 let fin = number % 2;
@@ -104,14 +114,27 @@ impl Million {
         if content == Content::Flows {
             defines["FLOWS"] = "1".into();
         }
-        // A live metric does not change the table, so that all readings of a run have the same content.
+        // A live metric does not change the table, so that all readings of a run have the same
+        // content.
         let metrics = json!([{ "name": "table", "map": "table", "snapshot": false }]);
         let ingress = json!({ "source": SOURCE, "defines": defines, "metrics": metrics });
-        daemon.put("/v1/probes/table", &json!({ "interface": "mon0", "ingress": ingress })).expect(201);
+        daemon
+            .put(
+                "/v1/probes/table",
+                &json!({ "interface": "mon0", "ingress": ingress }),
+            )
+            .expect(201);
         let table = HashTable::of_process(daemon.pid(), entries)?;
         fill(&table, content)?;
         let client = Client::new(&daemon);
-        Ok(Self { daemon, table, client, content, entries, topology })
+        Ok(Self {
+            daemon,
+            table,
+            client,
+            content,
+            entries,
+            topology,
+        })
     }
 
     /// Returns the namespace of the daemon.
@@ -131,7 +154,11 @@ impl Million {
             self.client.get(&Self::path(format), &mut answer)?;
             let body = http::parse(&answer)?;
             let found = body.text().matches(start).count();
-            let samples = if format == "openmetrics" { self.content.families() } else { 1 };
+            let samples = if format == "openmetrics" {
+                self.content.families()
+            } else {
+                1
+            };
             ensure!(
                 found == (samples * self.entries) as usize,
                 "{name}: {found} of {} entries",
@@ -140,15 +167,21 @@ impl Million {
         }
         self.client.get(&Self::path("json"), &mut answer)?;
         let body = http::parse(&answer)?;
-        let (_, entries) = body.text().split_once("\"entries\":[").context("a metric")?;
+        let (_, entries) = body
+            .text()
+            .split_once("\"entries\":[")
+            .context("a metric")?;
         let (entries, _) = entries.rsplit_once(']').context("the end of the metric")?;
         // Inside an entry, no brace is followed by a comma and a brace.
-        let mut found: Vec<&str> =
-            entries.split_inclusive("},{").map(|entry| entry.trim_end_matches(",{")).collect();
+        let mut found: Vec<&str> = entries
+            .split_inclusive("},{")
+            .map(|entry| entry.trim_end_matches(",{"))
+            .collect();
         let first = found.first_mut().context("no entries")?;
         *first = first.strip_prefix('{').context("an entry")?;
-        let expected: Vec<String> =
-            (0..self.entries).map(|number| self.content.json(number)[1..].to_owned()).collect();
+        let expected: Vec<String> = (0..self.entries)
+            .map(|number| self.content.json(number)[1..].to_owned())
+            .collect();
         let mut expected: Vec<&str> = expected.iter().map(String::as_str).collect();
         found.sort_unstable();
         expected.sort_unstable();

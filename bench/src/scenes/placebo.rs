@@ -1,4 +1,5 @@
-//! A placebo: a process that has nothing to do with packets and burns as much processor time as the daemon does.
+//! A placebo: a process that has nothing to do with packets and burns as much processor time as the
+//! daemon does.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -16,7 +17,8 @@ pub struct Placebo {
 }
 
 impl Placebo {
-    /// Starts a process that burns this much at each multiple of `every`, off the CPU that sends and receives.
+    /// Starts a process that burns this much at each multiple of `every`, off the CPU that sends
+    /// and receives.
     pub fn start(every: Duration, burn: Duration) -> Result<Self> {
         let order = format!("{}/{}", every.as_nanos(), burn.as_nanos());
         let child = Command::new(std::env::current_exe()?)
@@ -32,8 +34,8 @@ impl Placebo {
     }
 
     pub fn signal(&self, signal: i32) {
-        // SAFETY: the call has no pointers. The child is not reaped before the drop, so no other process can
-        // have its id.
+        // SAFETY: the call has no pointers. The child is not reaped before the drop, so no other
+        // process can have its id.
         unsafe { libc::kill(self.pid() as i32, signal) };
     }
 }

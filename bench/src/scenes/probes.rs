@@ -18,7 +18,8 @@ pub fn nameless(probe: &str, interface: &str) -> Result<Value> {
     Ok(config)
 }
 
-/// Returns a probe with this number of maps, each a metric. The program updates at most [`USED_MAPS`].
+/// Returns a probe with this number of maps, each a metric. The program updates at most
+/// [`USED_MAPS`].
 pub fn many_maps(maps: usize, interface: &str) -> Value {
     let mut source = String::from(
         "#include <linux/bpf.h>\n\
@@ -41,8 +42,9 @@ pub fn many_maps(maps: usize, interface: &str) -> Value {
         "SEC(\"xdp\") int count(struct xdp_md *ctx)\n{{\n\t__u32 key = ctx->rx_queue_index;\n{body}\treturn XDP_PASS;\n}}\n\
          char LICENSE[] SEC(\"license\") = \"GPL\";\n"
     );
-    let metrics: Vec<Value> =
-        (0..maps).map(|map| sample::window(&format!("metric{map}"), &format!("map{map}"))).collect();
+    let metrics: Vec<Value> = (0..maps)
+        .map(|map| sample::window(&format!("metric{map}"), &format!("map{map}")))
+        .collect();
     json!({ "interface": interface, "ingress": { "source": source, "metrics": metrics } })
 }
 
@@ -50,8 +52,10 @@ pub fn many_maps(maps: usize, interface: &str) -> Value {
 pub fn with_snapshot(config: &Value, snapshot: bool) -> Value {
     let mut document = config.clone();
     for direction in ["ingress", "egress"] {
-        let metrics =
-            document.get_mut(direction).and_then(|d| d.get_mut("metrics")).and_then(Value::as_array_mut);
+        let metrics = document
+            .get_mut(direction)
+            .and_then(|d| d.get_mut("metrics"))
+            .and_then(Value::as_array_mut);
         for metric in metrics.into_iter().flatten() {
             metric["snapshot"] = snapshot.into();
         }
@@ -64,7 +68,10 @@ pub fn unique(config: &Value) -> Value {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     let mut document = config.clone();
     for direction in ["ingress", "egress"] {
-        if let Some(Value::String(source)) = document.get_mut(direction).and_then(|d| d.get_mut("source")) {
+        if let Some(Value::String(source)) = document
+            .get_mut(direction)
+            .and_then(|d| d.get_mut("source"))
+        {
             let n = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let _ = write!(source, "\n// {n}\n");
         }

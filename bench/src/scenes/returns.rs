@@ -1,4 +1,5 @@
-//! The time of a call that only returns: with mitigations of processors a return goes through a thunk.
+//! The time of a call that only returns: with mitigations of processors a return goes through a
+//! thunk.
 
 use anyhow::Result;
 use twinprobe_tests::Topology;
@@ -12,7 +13,15 @@ const CALLS: u32 = 16;
 
 /// Measures the nanoseconds of one call by two programs, with and without calls.
 pub fn measure(topology: &Topology, rounds: u64, repeat: u32) -> Result<Estimate> {
-    let load = |calls: u32| Bare::load(RETURNS, "tc", "returns", &[format!("CALLS={calls}")], topology);
+    let load = |calls: u32| {
+        Bare::load(
+            RETURNS,
+            "tc",
+            "returns",
+            &[format!("CALLS={calls}")],
+            topology,
+        )
+    };
     let (mut without, mut with) = (load(0)?, load(CALLS)?);
     let frame = Frame::default();
     let compared = Comparison::measure(rounds, |way| match way {

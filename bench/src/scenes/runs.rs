@@ -1,5 +1,5 @@
-//! Runs of programs on one frame (`BPF_PROG_TEST_RUN`): programs of the daemon, and programs that are loaded
-//! without it.
+//! Runs of programs on one frame (`BPF_PROG_TEST_RUN`): programs of the daemon, and programs that
+//! are loaded without it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -27,8 +27,8 @@ pub struct Bare {
 impl Bare {
     /// Loads a program of a source for `xdp` or `tc`.
     ///
-    /// At XDP the program is attached to an interface of its own, because the kernel calls a program directly only
-    /// while it is attached at XDP somewhere.
+    /// At XDP the program is attached to an interface of its own, because the kernel calls a
+    /// program directly only while it is attached at XDP somewhere.
     pub fn load(
         source: &str,
         hook: &str,
@@ -47,15 +47,23 @@ impl Bare {
             let xdp: &mut Xdp = program.try_into()?;
             xdp.load().context("load a program")?;
             let interface = format!("bare{}", NEXT.fetch_add(1, Ordering::Relaxed));
-            topology.monitor().run("ip", &["link", "add", &interface, "type", "veth"])?;
-            topology.monitor().enter(|| xdp.attach(&interface, XdpMode::Skb))?.context("attach a program")?;
+            topology
+                .monitor()
+                .run("ip", &["link", "add", &interface, "type", "veth"])?;
+            topology
+                .monitor()
+                .enter(|| xdp.attach(&interface, XdpMode::Skb))?
+                .context("attach a program")?;
             xdp.info()?.id()
         } else {
             let tc: &mut SchedClassifier = program.try_into()?;
             tc.load().context("load a program")?;
             tc.info()?.id()
         };
-        Ok(Self { ebpf, program: Program::from_id(id)? })
+        Ok(Self {
+            ebpf,
+            program: Program::from_id(id)?,
+        })
     }
 
     /// Runs it. Returns the nanoseconds per run.
@@ -70,7 +78,8 @@ impl Bare {
     }
 }
 
-/// Runs a program on one CPU; it must let the packet pass. Returns the nanoseconds of processor time per run.
+/// Runs a program on one CPU; it must let the packet pass. Returns the nanoseconds of processor
+/// time per run.
 pub fn run(program: &Program, hook: &str, frame: &[u8], repeat: u32) -> Result<f64> {
     let pass = if hook == "xdp" { 2 } else { -1 };
     thread::scope(|scope| {
@@ -79,9 +88,15 @@ pub fn run(program: &Program, hook: &str, frame: &[u8], repeat: u32) -> Result<f
                 pin_to_cpu(CPU).context("move to a CPU")?;
             }
             let runs = program.run(frame, repeat)?;
-            ensure!(runs.verdict == pass, "the verdict was {}, not {pass}", runs.verdict);
+            ensure!(
+                runs.verdict == pass,
+                "the verdict was {}, not {pass}",
+                runs.verdict
+            );
             Ok(runs.time.as_nanos() as f64 / f64::from(repeat))
         });
-        measuring.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        measuring
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }

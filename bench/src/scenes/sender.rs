@@ -13,7 +13,8 @@ const TRIALS: u64 = 4;
 #[derive(Debug)]
 pub struct Sender {
     generator: Generator,
-    /// The processor seconds of a call that sends next to nothing: each call takes memory first, for about 24 ms.
+    /// The processor seconds of a call that sends next to nothing: each call takes memory first,
+    /// for about 24 ms.
     call: f64,
     /// The packets sent so far.
     pub sent: u64,
@@ -21,7 +22,11 @@ pub struct Sender {
 
 impl Sender {
     pub fn new(site: &Site, spread: Spread) -> Result<Self> {
-        let mut sender = Self { generator: site.traffic(spread)?, call: 0.0, sent: 0 };
+        let mut sender = Self {
+            generator: site.traffic(spread)?,
+            call: 0.0,
+            sent: 0,
+        };
         let mut calls = Sample::default();
         for trial in 0..TRIALS {
             let seconds = sender.send(1)?;
@@ -34,8 +39,8 @@ impl Sender {
         Ok(sender)
     }
 
-    /// Sends this many packets. Returns the processor seconds that sending and receiving them took, without those of an
-    /// empty call. No other thread of this process must be at work meanwhile.
+    /// Sends this many packets. Returns the processor seconds that sending and receiving them took,
+    /// without those of an empty call. No other thread of this process must be at work meanwhile.
     pub fn send(&mut self, packets: u64) -> Result<f64> {
         let before = own_processor_seconds()?;
         self.generator.send(packets)?;

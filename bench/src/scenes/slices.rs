@@ -90,7 +90,8 @@ pub fn step_aside() -> Result<()> {
 }
 
 impl Scene {
-    /// Starts the daemon. The clock closes windows if there is an interval; otherwise none are closed.
+    /// Starts the daemon. The clock closes windows if there is an interval; otherwise none are
+    /// closed.
     pub fn new(interval: Option<Duration>) -> Result<Self> {
         let topology = Topology::new()?;
         let daemon = Daemon::start(topology.monitor())?;
@@ -98,7 +99,8 @@ impl Scene {
         let object = config.as_object_mut().context("an object")?;
         object.retain(|field, _| ["interface", "ingress"].contains(&field.as_str()));
         // The program drops the frames: otherwise the network stack would take most of the time.
-        let source = probes::source("packet-counter")?.replace("return XDP_PASS", "return XDP_DROP");
+        let source =
+            probes::source("packet-counter")?.replace("return XDP_PASS", "return XDP_DROP");
         config["ingress"]["source"] = source.into();
         config["ingress"]["verdict"] = "enforce".into();
         config["window"] = json!({ "retain": 100_000 });
@@ -106,16 +108,26 @@ impl Scene {
             config["window"]["interval"] = format!("{}ms", interval.as_millis()).into();
             config["window"]["align"] = true.into();
         }
-        daemon.put(&format!("/v1/probes/{PROBE}"), &config).expect(201);
+        daemon
+            .put(&format!("/v1/probes/{PROBE}"), &config)
+            .expect(201);
         let windows = Windows::of(&daemon, PROBE);
-        Ok(Self { daemon, windows, topology })
+        Ok(Self {
+            daemon,
+            windows,
+            topology,
+        })
     }
 
     /// Sends frames for about this long.
     pub fn send(&self, duration: Duration, subject: &Subject<'_>) -> Result<Traffic> {
-        let options = GeneratorOptions { cpu: Some(LOADED), ..GeneratorOptions::default() };
+        let options = GeneratorOptions {
+            cpu: Some(LOADED),
+            ..GeneratorOptions::default()
+        };
         let mut generator = Generator::new(self.topology.generator(), "gen0", options)?;
-        // The trial measures the rate and warms everything up. Each call needs about 24 ms to begin.
+        // The trial measures the rate and warms everything up. Each call needs about 24 ms to
+        // begin.
         generator.send(1 << 20)?;
         let (started, trial) = (Instant::now(), 8 << 20);
         generator.send(trial)?;
@@ -131,7 +143,11 @@ impl Scene {
             ensure!(!thread.is_finished(), "the generator ended");
             thread::yield_now();
         }
-        Ok(Traffic { meter, thread, subject: subject.pid() })
+        Ok(Traffic {
+            meter,
+            thread,
+            subject: subject.pid(),
+        })
     }
 
     /// Returns the ends of all windows so far, in nanoseconds since the Unix epoch.
@@ -140,7 +156,12 @@ impl Scene {
             let end: jiff::Timestamp = text.parse()?;
             Ok(u64::try_from(end.as_nanosecond())?)
         };
-        self.windows.try_list("")?.windows.iter().map(|window| nanoseconds(&window.end)).collect()
+        self.windows
+            .try_list("")?
+            .windows
+            .iter()
+            .map(|window| nanoseconds(&window.end))
+            .collect()
     }
 
     /// Closes the open window and returns the packets in all windows.
@@ -180,7 +201,9 @@ impl Traffic {
 
     /// Waits for the end. Returns the number of frames sent.
     pub fn join(self) -> Result<u64> {
-        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        self.thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
     fn edge(&self) -> Result<Edge> {
@@ -188,9 +211,16 @@ impl Traffic {
         let wall = now();
         // The sending thread ends with the last frame.
         let sender = self.meter.processor_time().unwrap_or_default();
-        // The count and the time are read next to each other because the rate is the most sensitive value.
+        // The count and the time are read next to each other because the rate is the most sensitive
+        // value.
         let (sent, at) = (self.meter.sent()?, Instant::now());
-        Ok(Edge { wall, at, sent, sender, subject })
+        Ok(Edge {
+            wall,
+            at,
+            sent,
+            sender,
+            subject,
+        })
     }
 }
 

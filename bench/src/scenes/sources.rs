@@ -1,7 +1,7 @@
 //! The programs of `bench/bpf` that are for XDP and for TC.
 
-/// A program with the header before it that has the names of the hook. Both are one text, because the daemon takes a
-/// single text.
+/// A program with the header before it that has the names of the hook. Both are one text, because
+/// the daemon takes a single text.
 macro_rules! for_both_hooks {
     ($file:literal) => {
         concat!(

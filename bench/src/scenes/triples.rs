@@ -1,5 +1,5 @@
-//! Triples of slices: one with the daemon, or a placebo, at work, between two in which that process is
-//! stopped.
+//! Triples of slices: one with the daemon, or a placebo, at work, between two in which that process
+//! is stopped.
 
 use std::time::Duration;
 
@@ -9,10 +9,11 @@ use super::slices::{Scene, Slice, Subject, Traffic, step_aside};
 use super::wall::{now, sleep_until};
 
 pub const MS: u64 = 1_000_000;
-/// The length of a slice with one window in nanoseconds: long enough for all work that the daemon does for the window,
-/// and no longer, since a longer slice adds noise.
+/// The length of a slice with one window in nanoseconds: long enough for all work that the daemon
+/// does for the window, and no longer, since a longer slice adds noise.
 const SLICE: u64 = 40 * MS;
-/// The time in nanoseconds before a slice with the daemon, in which the daemon finishes delayed work.
+/// The time in nanoseconds before a slice with the daemon, in which the daemon finishes delayed
+/// work.
 const SETTLE: u64 = 20 * MS;
 /// The time before a slice without the daemon, in nanoseconds.
 const STOPPING: u64 = 5 * MS;
@@ -24,7 +25,8 @@ const ATTEMPTS: usize = 5;
 /// The moments at which slices begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Slices around the multiples of this many nanoseconds since the Unix epoch, at which windows end.
+    /// Slices around the multiples of this many nanoseconds since the Unix epoch, at which windows
+    /// end.
     Around(u64),
     /// Slices one after the other, each with the daemon for this many nanoseconds.
     Anywhere(u64),
@@ -46,12 +48,15 @@ impl Triple {
 
     /// Returns the fraction by which a packet costs more.
     pub fn more(&self) -> f64 {
-        self.with.per_packet() / f64::midpoint(self.before.per_packet(), self.after.per_packet()) - 1.0
+        self.with.per_packet() / f64::midpoint(self.before.per_packet(), self.after.per_packet())
+            - 1.0
     }
 
     /// Tells whether each slice has packets. A slice has none if another process had the CPU.
     pub fn has_packets(&self) -> bool {
-        [self.before, self.with, self.after].iter().all(|slice| slice.packets > 0.0)
+        [self.before, self.with, self.after]
+            .iter()
+            .all(|slice| slice.packets > 0.0)
     }
 }
 
@@ -76,7 +81,9 @@ pub fn measure(
             }
             Ok((triples, sent))
         });
-        measuring.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        measuring
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
@@ -133,12 +140,18 @@ fn anywhere(subject: &Subject<'_>, traffic: &Traffic, length: u64) -> Result<Opt
 }
 
 fn triple(before: Option<Slice>, with: Option<Slice>, after: Option<Slice>) -> Option<Triple> {
-    Some(Triple { before: before?, with: with?, after: after? })
+    Some(Triple {
+        before: before?,
+        with: with?,
+        after: after?,
+    })
 }
 
 /// Returns the multiples of an interval from the first slice to the last.
 pub fn multiples(interval: u64, triples: &[Triple]) -> Vec<u64> {
-    let (Some(first), Some(last)) = (triples.first(), triples.last()) else { return Vec::new() };
+    let (Some(first), Some(last)) = (triples.first(), triples.last()) else {
+        return Vec::new();
+    };
     let first = first.before.from.next_multiple_of(interval);
     (first..last.after.to).step_by(interval as usize).collect()
 }

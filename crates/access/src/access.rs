@@ -52,13 +52,26 @@ pub enum AccessError {
 impl Access {
     /// Reads the files. `open_tcp` says that clients over TCP need no credential.
     pub fn open(options: AccessOptions, open_tcp: bool) -> Result<Self, AccessError> {
-        let AccessOptions { tokens, client_roles, socket_role, hosts, audit_log, audit_required, .. } =
-            options;
-        let known_tokens = tokens.as_deref().map(|path| lines::read(path, Tokens::parse)).transpose()?;
-        let known_roles =
-            client_roles.as_deref().map(|path| lines::read(path, ClientRoles::parse)).transpose()?;
+        let AccessOptions {
+            tokens,
+            client_roles,
+            socket_role,
+            hosts,
+            audit_log,
+            audit_required,
+            ..
+        } = options;
+        let known_tokens = tokens
+            .as_deref()
+            .map(|path| lines::read(path, Tokens::parse))
+            .transpose()?;
+        let known_roles = client_roles
+            .as_deref()
+            .map(|path| lines::read(path, ClientRoles::parse))
+            .transpose()?;
         let audit = audit_log.map(|path| {
-            AuditLog::open(&path, audit_required).map_err(|source| AccessError::Audit { path, source })
+            AuditLog::open(&path, audit_required)
+                .map_err(|source| AccessError::Audit { path, source })
         });
         Ok(Self {
             tokens,
@@ -72,7 +85,8 @@ impl Access {
         })
     }
 
-    /// Reads the files again and opens the audit log anew. A file with a mistake changes nothing and is reported.
+    /// Reads the files again and opens the audit log anew. A file with a mistake changes nothing
+    /// and is reported.
     pub fn reload(&self) {
         let tokens = self.tokens.as_deref().map(|path| {
             *self.known_tokens.write() = Arc::new(lines::read(path, Tokens::parse)?);
@@ -82,9 +96,16 @@ impl Access {
             *self.known_roles.write() = Arc::new(lines::read(path, ClientRoles::parse)?);
             Ok(())
         });
-        for failed in [tokens, roles].into_iter().flatten().filter_map(Result::err) {
+        for failed in [tokens, roles]
+            .into_iter()
+            .flatten()
+            .filter_map(Result::err)
+        {
             let error = twinprobe_ebpf_common::finding::with_causes(&failed);
-            tracing::error!(error, "the file has mistakes; its earlier content stays in use");
+            tracing::error!(
+                error,
+                "the file has mistakes; its earlier content stays in use"
+            );
         }
         if let Some(log) = &self.audit
             && let Err(error) = log.reopen()
@@ -104,7 +125,8 @@ impl Access {
         self.audit.iter().for_each(|log| log.end_interval());
     }
 
-    /// Refuses requests that another server's page could have sent. Browsers can't reach Unix sockets.
+    /// Refuses requests that another server's page could have sent. Browsers can't reach Unix
+    /// sockets.
     pub fn check_target(&self, peer: &Peer, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
         match peer.origin {
             PeerOrigin::Unix { .. } => Ok(()),
@@ -112,38 +134,52 @@ impl Access {
         }
     }
 
-    /// Returns the sender of a request, with at most the role in `Twinprobe-Role`: with this header, a program that
-    /// acts for others limits itself to their rights.
+    /// Returns the sender of a request, with at most the role in `Twinprobe-Role`: with this
+    /// header, a program that acts for others limits itself to their rights.
     pub fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Result<Principal, Refusal> {
         let most = headers.get_all(ROLE).iter().map(|value| {
             let role = value.to_str().ok().and_then(Role::from_name);
-            role.ok_or_else(|| Refusal::NoRole(String::from_utf8_lossy(value.as_bytes()).into_owned()))
+            role.ok_or_else(|| {
+                Refusal::NoRole(String::from_utf8_lossy(value.as_bytes()).into_owned())
+            })
         });
         let most = most.collect::<Result<Vec<_>, _>>()?.into_iter().min();
         let Principal { who, role } = self.owner(peer, headers)?;
-        Ok(Principal { who, role: role.map(|role| most.map_or(role, |most| most.min(role))) })
+        Ok(Principal {
+            who,
+            role: role.map(|role| most.map_or(role, |most| most.min(role))),
+        })
     }
 
-    /// Returns the sender of a request: the owner of the token; without a token, the owner of the certificate; without
-    /// both, the user at the other end of the socket. An invalid token is refused even where no token is needed.
+    /// Returns the sender of a request: the owner of the token; without a token, the owner of the
+    /// certificate; without both, the user at the other end of the socket. An invalid token is
+    /// refused even where no token is needed.
     fn owner(&self, peer: &Peer, headers: &HeaderMap) -> Result<Principal, Refusal> {
         let mut given = headers.get_all(AUTHORIZATION).iter();
         if let Some(first) = given.next() {
-            let token = first.to_str().ok().filter(|_| given.next().is_none()).and_then(bearer);
+            let token = first
+                .to_str()
+                .ok()
+                .filter(|_| given.next().is_none())
+                .and_then(bearer);
             let tokens = Arc::clone(&self.known_tokens.read());
-            return token.and_then(|token| tokens.owner(token)).ok_or(Refusal::WrongToken);
+            return token
+                .and_then(|token| tokens.owner(token))
+                .ok_or(Refusal::WrongToken);
         }
         let roles = Arc::clone(&self.known_roles.read());
         if let Some(owner) = roles.owner(&peer.names) {
             return Ok(owner);
         }
         match peer.origin {
-            PeerOrigin::Unix { uid, .. } => {
-                Ok(Principal { who: Who::User(uid), role: Some(self.socket_role) })
-            }
-            PeerOrigin::Tcp { .. } if self.open_tcp => {
-                Ok(Principal { who: Who::Anonymous, role: Some(Role::Admin) })
-            }
+            PeerOrigin::Unix { uid, .. } => Ok(Principal {
+                who: Who::User(uid),
+                role: Some(self.socket_role),
+            }),
+            PeerOrigin::Tcp { .. } if self.open_tcp => Ok(Principal {
+                who: Who::Anonymous,
+                role: Some(Role::Admin),
+            }),
             PeerOrigin::Tcp { .. } => Err(Refusal::NoCredential),
         }
     }

@@ -1,6 +1,6 @@
-//! The names of this daemon, by which requests over TCP must address it. A page of another server whose name
-//! leads here (DNS rebinding) sends its own name in `Host`, and a page that sends requests elsewhere its own
-//! in `Origin`.
+//! The names of this daemon, by which requests over TCP must address it. A page of another server
+//! whose name leads here (DNS rebinding) sends its own name in `Host`, and a page that sends
+//! requests elsewhere its own in `Origin`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,22 +16,37 @@ pub struct Hosts(Vec<String>);
 
 impl Hosts {
     pub fn new(names: &[String]) -> Self {
-        Self(names.iter().map(|name| bare(name).to_ascii_lowercase()).collect())
+        Self(
+            names
+                .iter()
+                .map(|name| bare(name).to_ascii_lowercase())
+                .collect(),
+        )
     }
 
-    /// Refuses a request to the address `local` that names another host, or that comes from another server's page.
+    /// Refuses a request to the address `local` that names another host, or that comes from another
+    /// server's page.
     pub fn check(&self, local: SocketAddr, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
-        // Several `Host` lines are refused, because a proxy may have looked at another one: no rule defines
-        // which one counts.
+        // Several `Host` lines are refused, because a proxy may have looked at another one: no rule
+        // defines which one counts.
         if headers.get_all(HOST).iter().count() > 1 {
             return Err(Refusal::Host);
         }
-        let written = headers.get(HOST).map(|host| host.to_str().ok()?.parse().ok());
-        // A request for a proxy also names the host in its first line. Both names must be names of this daemon.
-        let named: Option<Vec<Authority>> =
-            uri.authority().cloned().map(Some).into_iter().chain(written).collect();
-        let named =
-            named.filter(|named| !named.is_empty() && named.iter().all(|host| self.is_ours(host, local)));
+        let written = headers
+            .get(HOST)
+            .map(|host| host.to_str().ok()?.parse().ok());
+        // A request for a proxy also names the host in its first line. Both names must be names of
+        // this daemon.
+        let named: Option<Vec<Authority>> = uri
+            .authority()
+            .cloned()
+            .map(Some)
+            .into_iter()
+            .chain(written)
+            .collect();
+        let named = named.filter(|named| {
+            !named.is_empty() && named.iter().all(|host| self.is_ours(host, local))
+        });
         let named = named.ok_or(Refusal::Host)?;
         let ports = || named.iter().map(Authority::port_u16);
         for origin in headers.get_all(ORIGIN) {
@@ -42,7 +57,8 @@ impl Hosts {
                     Some("https") => 443,
                     _ => return false,
                 };
-                let Some(authority) = origin.authority().filter(|host| self.is_ours(host, local)) else {
+                let Some(authority) = origin.authority().filter(|host| self.is_ours(host, local))
+                else {
                     return false;
                 };
                 let port = authority.port_u16().unwrap_or(default);
@@ -55,12 +71,15 @@ impl Hosts {
         Ok(())
     }
 
-    /// Tells whether a client at the address `local` may call the daemon by this name. The port is not
-    /// compared, because a tunnel has another one.
+    /// Tells whether a client at the address `local` may call the daemon by this name. The port is
+    /// not compared, because a tunnel has another one.
     fn is_ours(&self, authority: &Authority, local: SocketAddr) -> bool {
         let local = local.ip().to_canonical();
         // A user before the host, or a port that is not a number, makes a different name.
-        let port = authority.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
+        let port = authority
+            .port_u16()
+            .map(|port| format!(":{port}"))
+            .unwrap_or_default();
         if authority.as_str() != format!("{}{port}", authority.host()) {
             return false;
         }
@@ -75,9 +94,13 @@ impl Hosts {
     }
 }
 
-/// Returns a host without the brackets of an IPv6 address and without the dot that ends a full domain name.
+/// Returns a host without the brackets of an IPv6 address and without the dot that ends a full
+/// domain name.
 fn bare(host: &str) -> &str {
-    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let host = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host);
     host.strip_suffix('.').unwrap_or(host)
 }
 
@@ -87,8 +110,10 @@ mod tests {
 
     fn check(local: &str, uri: &str, headers: &[(&'static str, &str)]) -> Result<(), Refusal> {
         let hosts = Hosts::new(&["Probe.Example".to_owned(), "192.0.2.9".to_owned()]);
-        let headers =
-            headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
+            .collect();
         hosts.check(local.parse().unwrap(), &uri.parse().unwrap(), &headers)
     }
 
@@ -98,11 +123,23 @@ mod tests {
         for (local, ours) in [
             (
                 "127.0.0.1:90",
-                &["127.0.0.1", "127.0.0.1:90", "127.0.0.1:8080", "LocalHost:90", "localhost."][..],
+                &[
+                    "127.0.0.1",
+                    "127.0.0.1:90",
+                    "127.0.0.1:8080",
+                    "LocalHost:90",
+                    "localhost.",
+                ][..],
             ),
             ("[::1]:90", &["[::1]:90", "localhost"]),
-            ("[::ffff:10.0.0.1]:90", &["10.0.0.1:90", "[::ffff:10.0.0.1]", "[::ffff:a00:1]"]),
-            ("10.0.0.1:90", &["probe.example:90", "PROBE.EXAMPLE.", "192.0.2.9"]),
+            (
+                "[::ffff:10.0.0.1]:90",
+                &["10.0.0.1:90", "[::ffff:10.0.0.1]", "[::ffff:a00:1]"],
+            ),
+            (
+                "10.0.0.1:90",
+                &["probe.example:90", "PROBE.EXAMPLE.", "192.0.2.9"],
+            ),
         ] {
             for ours in ours {
                 assert_eq!(host(local, ours), Ok(()), "{ours} at {local}");
@@ -111,7 +148,13 @@ mod tests {
         for (local, foreign) in [
             (
                 "127.0.0.1:90",
-                &["", "evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "127.0.0.2"][..],
+                &[
+                    "",
+                    "evil.example",
+                    "127.0.0.1.evil.example",
+                    "localhost.evil.example",
+                    "127.0.0.2",
+                ][..],
             ),
             (
                 "127.0.0.1:90",
@@ -124,27 +167,61 @@ mod tests {
                     "localhost..",
                 ],
             ),
-            ("127.0.0.1:90", &["127.0.0.1:x", "127.0.0.1 evil", "127.0.0.1, evil", "é", "10.0.0.1", "[::1]"]),
-            ("10.0.0.1:90", &["localhost", "probe.example.evil", "example", "10.0.0.2"]),
+            (
+                "127.0.0.1:90",
+                &[
+                    "127.0.0.1:x",
+                    "127.0.0.1 evil",
+                    "127.0.0.1, evil",
+                    "é",
+                    "10.0.0.1",
+                    "[::1]",
+                ],
+            ),
+            (
+                "10.0.0.1:90",
+                &["localhost", "probe.example.evil", "example", "10.0.0.2"],
+            ),
         ] {
             for foreign in foreign {
-                assert_eq!(host(local, foreign), Err(Refusal::Host), "{foreign} at {local}");
+                assert_eq!(
+                    host(local, foreign),
+                    Err(Refusal::Host),
+                    "{foreign} at {local}"
+                );
             }
         }
         assert_eq!(check("127.0.0.1:90", "/", &[]), Err(Refusal::Host));
         for second in ["evil.example", "localhost", "127.0.0.1"] {
             let twice = [("host", "127.0.0.1"), ("host", second)];
-            assert_eq!(check("127.0.0.1:90", "/", &twice), Err(Refusal::Host), "{second}");
+            assert_eq!(
+                check("127.0.0.1:90", "/", &twice),
+                Err(Refusal::Host),
+                "{second}"
+            );
         }
         let ours = [("host", "127.0.0.1")];
-        assert_eq!(check("127.0.0.1:90", "http://evil.example/", &ours), Err(Refusal::Host));
+        assert_eq!(
+            check("127.0.0.1:90", "http://evil.example/", &ours),
+            Err(Refusal::Host)
+        );
         assert_eq!(check("127.0.0.1:90", "http://127.0.0.1:90/", &ours), Ok(()));
     }
 
     #[test]
     fn origins_are_this_server() {
-        let origin = |origin| check("127.0.0.1:90", "/", &[("host", "localhost:8080"), ("origin", origin)]);
-        for ours in ["http://localhost:8080", "http://127.0.0.1:90", "https://localhost:90"] {
+        let origin = |origin| {
+            check(
+                "127.0.0.1:90",
+                "/",
+                &[("host", "localhost:8080"), ("origin", origin)],
+            )
+        };
+        for ours in [
+            "http://localhost:8080",
+            "http://127.0.0.1:90",
+            "https://localhost:90",
+        ] {
             assert_eq!(origin(ours), Ok(()), "{ours}");
         }
         for foreign in [
@@ -160,9 +237,16 @@ mod tests {
         ] {
             assert_eq!(origin(foreign), Err(Refusal::Origin), "{foreign}");
         }
-        let named = [("host", "probe.example"), ("origin", "https://probe.example")];
+        let named = [
+            ("host", "probe.example"),
+            ("origin", "https://probe.example"),
+        ];
         assert_eq!(check("10.0.0.1:90", "/", &named), Ok(()));
-        let two = [("host", "localhost"), ("origin", "http://localhost"), ("origin", "http://evil.example")];
+        let two = [
+            ("host", "localhost"),
+            ("origin", "http://localhost"),
+            ("origin", "http://evil.example"),
+        ];
         assert_eq!(check("127.0.0.1:90", "/", &two), Err(Refusal::Origin));
     }
 }

@@ -1,5 +1,5 @@
-//! The rights of clients: credentials, principals, roles, hosts, and the record of requests. The guard in the daemon's
-//! `api::router` asks here before any handler runs.
+//! The rights of clients: credentials, principals, roles, hosts, and the record of requests. The
+//! guard in the daemon's `api::router` asks here before any handler runs.
 
 #![forbid(unsafe_code)]
 

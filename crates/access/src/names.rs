@@ -40,12 +40,14 @@ impl NameKind {
 /// Splits a name at the prefix for its kind; `None` without a prefix.
 fn prefixed(name: &str) -> Option<(NameKind, &str)> {
     let (prefix, rest) = name.split_once(':')?;
-    let kind = NameKind::ALL.into_iter().find(|kind| kind.prefix().eq_ignore_ascii_case(prefix))?;
+    let kind = NameKind::ALL
+        .into_iter()
+        .find(|kind| kind.prefix().eq_ignore_ascii_case(prefix))?;
     Some((kind, rest))
 }
 
-/// Returns the only form of a certificate's name: the name itself if its form shows its kind, else with the
-/// prefix of its kind. So names of different kinds are never the same.
+/// Returns the only form of a certificate's name: the name itself if its form shows its kind, else
+/// with the prefix of its kind. So names of different kinds are never the same.
 pub fn canonical(kind: NameKind, name: &str) -> String {
     if prefixed(name).is_none() && NameKind::of(name) == kind {
         name.to_owned()
@@ -57,9 +59,12 @@ pub fn canonical(kind: NameKind, name: &str) -> String {
 /// Returns the canonical name that a line of `--client-roles` means.
 pub fn of_line(name: &str) -> String {
     match prefixed(name) {
-        Some((NameKind::Ip, rest)) => {
-            canonical(NameKind::Ip, &rest.parse::<IpAddr>().map_or(rest.to_owned(), |ip| ip.to_string()))
-        }
+        Some((NameKind::Ip, rest)) => canonical(
+            NameKind::Ip,
+            &rest
+                .parse::<IpAddr>()
+                .map_or(rest.to_owned(), |ip| ip.to_string()),
+        ),
         Some((kind, rest)) => canonical(kind, rest),
         None => canonical(NameKind::of(name), name),
     }

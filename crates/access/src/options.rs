@@ -12,7 +12,8 @@ pub struct AccessOptions {
     /// Tokens of clients, one per line: NAME ROLE SHA256HEX; read again on SIGHUP
     #[arg(long, value_name = "FILE")]
     pub tokens: Option<PathBuf>,
-    /// Roles of clients with a certificate of --client-ca, one per line: SAN ROLE; read again on SIGHUP
+    /// Roles of clients with a certificate of --client-ca, one per line: SAN ROLE; read again on
+    /// SIGHUP
     #[arg(long, value_name = "FILE")]
     pub client_roles: Option<PathBuf>,
     /// Group that owns Unix sockets and whose members may connect
@@ -27,21 +28,29 @@ pub struct AccessOptions {
     /// File that records each request in a line of JSON; opened again on SIGHUP
     #[arg(long, value_name = "FILE")]
     pub audit_log: Option<PathBuf>,
-    /// Refuse a change that can't be recorded in --audit-log; the log has a line before and after each change
+    /// Refuse a change that can't be recorded in --audit-log; the log has a line before and after
+    /// each change
     #[arg(long, requires = "audit_log")]
     pub audit_required: bool,
 }
 
 impl AccessOptions {
-    /// Returns the number of the group of `--socket-group`, which is its name in `/etc/group` or the number itself.
+    /// Returns the number of the group of `--socket-group`, which is its name in `/etc/group` or
+    /// the number itself.
     pub fn socket_gid(&self) -> anyhow::Result<Option<u32>> {
-        let Some(name) = &self.socket_group else { return Ok(None) };
+        let Some(name) = &self.socket_group else {
+            return Ok(None);
+        };
         let groups = fs::read_to_string("/etc/group").unwrap_or_default();
         let number = groups.lines().find_map(|line| {
             let mut fields = line.split(':');
-            (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
+            (fields.next() == Some(name))
+                .then(|| fields.nth(1)?.parse().ok())
+                .flatten()
         });
         let number = number.or_else(|| name.parse().ok());
-        number.map(Some).with_context(|| format!("--socket-group {name}: /etc/group has no such group"))
+        number
+            .map(Some)
+            .with_context(|| format!("--socket-group {name}: /etc/group has no such group"))
     }
 }

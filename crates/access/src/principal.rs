@@ -41,8 +41,8 @@ impl Principal {
     }
 }
 
-/// The kind of the credential is part of the name: a token with the name `uid:0` is not the user with the
-/// number 0.
+/// The kind of the credential is part of the name: a token with the name `uid:0` is not the user
+/// with the number 0.
 impl fmt::Display for Who {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -63,7 +63,10 @@ mod tests {
     #[test]
     fn a_refusal_of_a_file_names_the_option_with_its_role() {
         let refused = |who| {
-            let principal = Principal { who, role: Some(Role::Operator) };
+            let principal = Principal {
+                who,
+                role: Some(Role::Operator),
+            };
             principal.need(Role::Operator).unwrap();
             principal.need(Role::Admin).unwrap_err().to_string()
         };
@@ -73,6 +76,9 @@ mod tests {
              gives them that one"
         );
         let token = refused(Who::Token("a".to_owned()));
-        assert_eq!(token, "the role admin is needed; this credential has the role operator");
+        assert_eq!(
+            token,
+            "the role admin is needed; this credential has the role operator"
+        );
     }
 }

@@ -4,9 +4,13 @@ use crate::role::Role;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    #[error("a credential is needed: send Authorization: Bearer TOKEN, or a certificate of --client-ca")]
+    #[error(
+        "a credential is needed: send Authorization: Bearer TOKEN, or a certificate of --client-ca"
+    )]
     NoCredential,
-    #[error("Authorization has no valid token: it is unknown or was withdrawn; `twinprobe token` makes one")]
+    #[error(
+        "Authorization has no valid token: it is unknown or was withdrawn; `twinprobe token` makes one"
+    )]
     WrongToken,
     #[error("the role {needed} is needed{}", owned(.has))]
     Role { has: Option<Role>, needed: Role },

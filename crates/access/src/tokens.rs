@@ -1,5 +1,5 @@
-//! Bearer tokens. Only their SHA-256 is kept. A token is compared with all of them, each in constant time:
-//! neither the file nor the time of an answer reveals anything about a token.
+//! Bearer tokens. Only their SHA-256 is kept. A token is compared with all of them, each in
+//! constant time: neither the file nor the time of an answer reveals anything about a token.
 
 #[cfg(test)]
 mod tests;
@@ -30,11 +30,14 @@ struct KnownToken {
 }
 
 impl Tokens {
-    /// Parses a file. Several tokens may have one name, so that a new token can be handed out before the old one is removed.
+    /// Parses a file. Several tokens may have one name, so that a new token can be handed out
+    /// before the old one is removed.
     pub fn parse(text: &str) -> Result<Self, Vec<Mistake>> {
         let (mut known, mut digests) = (Vec::new(), BTreeSet::new());
         lines::parse(text, |words| {
-            let &[name, role, digest] = words else { return Err("a line is NAME ROLE SHA256HEX".to_owned()) };
+            let &[name, role, digest] = words else {
+                return Err("a line is NAME ROLE SHA256HEX".to_owned());
+            };
             check_name(name)?;
             let role = lines::role(role)?;
             let digest = digest_of(digest).ok_or(
@@ -43,7 +46,11 @@ impl Tokens {
             if !digests.insert(digest) {
                 return Err("another line already has this token".to_owned());
             }
-            known.push(KnownToken { name: name.to_owned(), role, digest });
+            known.push(KnownToken {
+                name: name.to_owned(),
+                role,
+                digest,
+            });
             Ok(())
         })?;
         Ok(Self(known))

@@ -9,8 +9,8 @@ use twinprobe_ebpf_common::hook::{Hook, Verdict};
 use twinprobe_ebpf_common::unit::{Calls, Dialect, Unit};
 use twinprobe_kernel::XdpLoader;
 
-/// A small program: libxdp lets packets that pass go on to its next program. Its section makes drivers refuse packets of
-/// several buffers, which not every probe sees as a whole.
+/// A small program: libxdp lets packets that pass go on to its next program. Its section makes
+/// drivers refuse packets of several buffers, which not every probe sees as a whole.
 const SOURCE: &str = r#"#include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -42,7 +42,9 @@ pub struct LibxdpOptions {
 impl LibxdpOptions {
     /// Makes the daemon join dispatchers of libxdp, if the operator wants it.
     pub async fn apply(self, toolchain: &Toolchain) -> anyhow::Result<()> {
-        let Some(path) = self.xdp_loader else { return Ok(()) };
+        let Some(path) = self.xdp_loader else {
+            return Ok(());
+        };
         ensure!(
             path.is_file(),
             "--xdp-loader {} is not a file; on Debian: apt install xdp-tools",
@@ -78,7 +80,11 @@ async fn compiled(toolchain: &Toolchain) -> Result<Vec<u8>, String> {
     };
     let compiled = toolchain.known()?.compile(&unit).await;
     compiled.map(|object| object.elf).map_err(|rejection| {
-        let messages: Vec<&str> = rejection.findings.iter().map(|finding| &*finding.message).collect();
+        let messages: Vec<&str> = rejection
+            .findings
+            .iter()
+            .map(|finding| &*finding.message)
+            .collect();
         messages.join("; ")
     })
 }

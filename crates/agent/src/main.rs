@@ -118,24 +118,30 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes the runtime: two worker threads for the daemon, since kernel work runs on blocking threads, and the main
-/// thread for a client.
+/// Makes the runtime: two worker threads for the daemon, since kernel work runs on blocking
+/// threads, and the main thread for a client.
 fn runtime(command: &DaemonCommand) -> std::io::Result<tokio::runtime::Runtime> {
     match command {
-        DaemonCommand::Serve(_) => {
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
-        }
+        DaemonCommand::Serve(_) => tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build(),
         DaemonCommand::Examine(_)
         | DaemonCommand::Store(_)
         | DaemonCommand::Local(_)
-        | DaemonCommand::Other(_) => tokio::runtime::Builder::new_current_thread().enable_all().build(),
+        | DaemonCommand::Other(_) => tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build(),
     }
 }
 
-/// Starts logging to stderr. `--log-level`, else `RUST_LOG`, chooses the level and modules, `info` by default.
+/// Starts logging to stderr. `--log-level`, else `RUST_LOG`, chooses the level and modules, `info`
+/// by default.
 fn start_logging(options: &twinprobe_cli::Options) -> anyhow::Result<()> {
     let filter: Targets = match &options.log.log_level {
-        Some(level) => level.parse().with_context(|| format!("--log-level {level}"))?,
+        Some(level) => level
+            .parse()
+            .with_context(|| format!("--log-level {level}"))?,
         None => std::env::var("RUST_LOG")
             .ok()
             .and_then(|levels| levels.parse().ok())
@@ -144,7 +150,8 @@ fn start_logging(options: &twinprobe_cli::Options) -> anyhow::Result<()> {
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(LevelFilter::TRACE)
         .with_writer(std::io::stderr)
-        // The reader of the log may have ended; a line that can't be written must not make a request fail.
+        // The reader of the log may have ended; a line that can't be written must not make a
+        // request fail.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     match options.log.log_format {
@@ -162,17 +169,26 @@ mod tests {
     fn check(command: &clap::Command, globals: &[clap::Id]) {
         let own = || command.get_arguments();
         for argument in own() {
-            assert!(!globals.contains(argument.get_id()), "{} {argument}", command.get_name());
+            assert!(
+                !globals.contains(argument.get_id()),
+                "{} {argument}",
+                command.get_name()
+            );
         }
         let new = own().filter(|argument| argument.is_global_set());
         let globals: Vec<clap::Id> = new.map(clap::Arg::get_id).chain(globals).cloned().collect();
-        command.get_subcommands().for_each(|command| check(command, &globals));
+        command
+            .get_subcommands()
+            .for_each(|command| check(command, &globals));
     }
 
     #[test]
     fn no_option_of_a_command_has_the_name_of_a_global_one() {
         let command = Cli::command();
-        assert!(command.get_arguments().any(clap::Arg::is_global_set), "there are global options");
+        assert!(
+            command.get_arguments().any(clap::Arg::is_global_set),
+            "there are global options"
+        );
         check(&command, &[]);
     }
 }

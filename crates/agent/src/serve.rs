@@ -1,5 +1,5 @@
-//! The run of the daemon: it opens the kernel and the state, listens, serves until a signal stops it, and
-//! ends after the present requests.
+//! The run of the daemon: it opens the kernel and the state, listens, serves until a signal stops
+//! it, and ends after the present requests.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -96,7 +96,8 @@ pub struct Serve {
     rules: RuleOptions,
     #[command(flatten)]
     folder: FolderOptions,
-    /// Read certificates, tokens, roles and the file of --nodes again when they change, as on SIGHUP
+    /// Read certificates, tokens, roles and the file of --nodes again when they change, as on
+    /// SIGHUP
     #[arg(long)]
     reload_on_change: bool,
     #[command(flatten)]
@@ -110,78 +111,118 @@ impl Serve {
     fn files(&self) -> Vec<PathBuf> {
         let (listen, access) = (&self.listen, &self.access);
         let certificates = [&listen.tls_cert, &listen.tls_key, &listen.client_ca];
-        let files = certificates.into_iter().chain([&access.tokens, &access.client_roles, &self.nodes.nodes]);
+        let files = certificates.into_iter().chain([
+            &access.tokens,
+            &access.client_roles,
+            &self.nodes.nodes,
+        ]);
         files.flatten().cloned().collect()
     }
 
     /// The reasons for which the daemon must keep privileges.
     pub fn needs(&self) -> Needs {
         let low = |port: u16| (1..1024).contains(&port);
-        let is_low = |address: &Address| matches!(address, Address::Tcp(address) if low(address.port()));
+        let is_low =
+            |address: &Address| matches!(address, Address::Tcp(address) if low(address.port()));
         let low_ports = self.listen.listen.iter().any(is_low)
-            || self.listen.listen_metrics.iter().any(|address| low(address.port()));
+            || self
+                .listen
+                .listen_metrics
+                .iter()
+                .any(|address| low(address.port()));
         let (group, addresses) = (self.access.socket_group.is_some(), self.cost.measure_cost);
-        Needs { low_ports, group, addresses, loader: self.libxdp.xdp_loader.is_some() }
+        Needs {
+            low_ports,
+            group,
+            addresses,
+            loader: self.libxdp.xdp_loader.is_some(),
+        }
     }
 }
 
 fn node_name(name: &str) -> Result<String, String> {
     match name.len() {
         1..=NODE_NAME_LIMIT if !name.contains(char::is_control) => Ok(name.to_owned()),
-        _ => Err(format!("a name has 1 to {NODE_NAME_LIMIT} bytes without control characters")),
+        _ => Err(format!(
+            "a name has 1 to {NODE_NAME_LIMIT} bytes without control characters"
+        )),
     }
 }
 
 fn host_name() -> anyhow::Result<String> {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").context("the host name can't be read")?;
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .context("the host name can't be read")?;
     node_name(name.trim_end())
         .map_err(|rule| anyhow!("the host name can't be used ({rule}); give --node-name"))
 }
 
 fn quiesce_methods() -> impl TypedValueParser<Value = QuiesceMethod> {
-    let choice =
-        |method: QuiesceMethod| PossibleValue::new(method.name()).hide(method == QuiesceMethod::None);
+    let choice = |method: QuiesceMethod| {
+        PossibleValue::new(method.name()).hide(method == QuiesceMethod::None)
+    };
     PossibleValuesParser::new(QuiesceMethod::CHOICES.map(choice)).map(|name| {
-        QuiesceMethod::CHOICES.into_iter().find(|method| method.name() == name).unwrap_or(QuiesceMethod::Auto)
+        QuiesceMethod::CHOICES
+            .into_iter()
+            .find(|method| method.name() == name)
+            .unwrap_or(QuiesceMethod::Auto)
     })
 }
 
 fn tc_methods() -> impl TypedValueParser<Value = TcMethod> {
     PossibleValuesParser::new(TcMethod::CHOICES.map(TcMethod::name)).map(|name| {
-        TcMethod::CHOICES.into_iter().find(|method| method.name() == name).unwrap_or(TcMethod::Auto)
+        TcMethod::CHOICES
+            .into_iter()
+            .find(|method| method.name() == name)
+            .unwrap_or(TcMethod::Auto)
     })
 }
 
 fn expedite_choices() -> impl TypedValueParser<Value = Expedite> {
     PossibleValuesParser::new(Expedite::CHOICES.map(Expedite::name)).map(|name| {
-        Expedite::CHOICES.into_iter().find(|choice| choice.name() == name).unwrap_or(Expedite::Auto)
+        Expedite::CHOICES
+            .into_iter()
+            .find(|choice| choice.name() == name)
+            .unwrap_or(Expedite::Auto)
     })
 }
 
 /// Runs the daemon until SIGTERM, SIGINT or the end of a listener.
 pub async fn serve(options: Serve) -> anyhow::Result<()> {
-    // The daemon handles signals before anything else, so that a stop during the takeover of probes is also
-    // orderly.
+    // The daemon handles signals before anything else, so that a stop during the takeover of probes
+    // is also orderly.
     let mut told = StopSignals::new()?;
     let hangup = signal(SignalKind::hangup())?;
-    let files = options.reload_on_change.then(|| WatchedFiles::new(options.files()));
+    let files = options
+        .reload_on_change
+        .then(|| WatchedFiles::new(options.files()));
     let node = options.node_name.map_or_else(host_name, Ok)?;
     options.listen.check(options.access.tokens.is_some())?;
-    let open_tcp =
-        options.listen.insecure && options.access.tokens.is_none() && options.listen.client_ca.is_none();
+    let open_tcp = options.listen.insecure
+        && options.access.tokens.is_none()
+        && options.listen.client_ca.is_none();
     let group = options.access.socket_gid()?;
-    let access = Arc::new(Access::open(options.access, open_tcp).context("access can't be controlled")?);
+    let access =
+        Arc::new(Access::open(options.access, open_tcp).context("access can't be controlled")?);
     let audit = access.audit();
     let tls = Tls::load(&options.listen)?;
     options.folder.check().context("--probes can't be used")?;
     options.rules.keys().map_err(|error| anyhow!(error))?;
     let book = NameBook::open(options.names).map_err(|error| anyhow!(error))?;
     let history = HistorySource::open(options.history).map_err(|error| anyhow!(error))?;
-    let nodes = NodesFile::open(options.nodes).map_err(|error| anyhow!(error))?.map(Arc::new);
-    tokio::spawn(reload(hangup, files, tls.clone(), Arc::clone(&access), nodes.clone()));
+    let nodes = NodesFile::open(options.nodes)
+        .map_err(|error| anyhow!(error))?
+        .map(Arc::new);
+    tokio::spawn(reload(
+        hangup,
+        files,
+        tls.clone(),
+        Arc::clone(&access),
+        nodes.clone(),
+    ));
     let store = Store::open(&options.state_dir, options.limits.keep_history)
         .context("the state directory can't be used")?;
-    // Addresses are bound before the kernel is touched: a daemon that fails here has changed no probe.
+    // Addresses are bound before the kernel is touched: a daemon that fails here has changed no
+    // probe.
     let (mut listeners, mut metrics_listeners, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
     for address in &options.listen.listen {
         let listener = Listener::bind(address, group, tls.clone())?;
@@ -193,7 +234,14 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     }
     let (quiesce, tc, expedite) = (options.quiesce, options.tc_attach, options.expedite);
     let measured = options.cost.measure_cost;
-    let kernel = Kernel::open(&options.bpffs, &options.state_dir, quiesce, tc, expedite, measured);
+    let kernel = Kernel::open(
+        &options.bpffs,
+        &options.state_dir,
+        quiesce,
+        tc,
+        expedite,
+        measured,
+    );
     let kernel = kernel.map_err(|error| {
         let denied = error.source.kind() == io::ErrorKind::PermissionDenied;
         let hint = if denied { "; is this root?" } else { "" };
@@ -219,12 +267,24 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     .context(
         "the windows can't be read, and stay as they are; `twinprobe doctor --state-dir` examines the store",
     )?;
-    let engine = Engine::new(node, kernel, toolchain, store, windows, options.limits, options.pods)?;
+    let engine = Engine::new(
+        node,
+        kernel,
+        toolchain,
+        store,
+        windows,
+        options.limits,
+        options.pods,
+    )?;
 
     // Early clients are told to wait; the addresses are announced once requests are answered.
     let readiness = Arc::new(Readiness::default());
     let answered = Arc::new(Notify::new());
-    let rules = Arc::new(RuleBook::new(Arc::clone(&engine), audit.clone(), options.rules));
+    let rules = Arc::new(RuleBook::new(
+        Arc::clone(&engine),
+        audit.clone(),
+        options.rules,
+    ));
     let api = state::Api {
         engine: Arc::clone(&engine),
         rules: Arc::clone(&rules),
@@ -242,8 +302,12 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     let (stop, stopped) = watch::channel(false);
     let mut servers = JoinSet::new();
     let (mut names, mut background) = (Vec::new(), JoinSet::new());
-    let served = listeners.into_iter().map(|listener| (listener, &all, &connections));
-    let scraped = metrics_listeners.into_iter().map(|listener| (listener, &metrics, &scrapers));
+    let served = listeners
+        .into_iter()
+        .map(|listener| (listener, &all, &connections));
+    let scraped = metrics_listeners
+        .into_iter()
+        .map(|listener| (listener, &metrics, &scrapers));
     for (listener, router, connections) in served.chain(scraped) {
         names.push(listener.name()?);
         servers.spawn(listener.run(router.clone(), Arc::clone(connections), stopped.clone()));
@@ -263,7 +327,10 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         }
     };
     if restored {
-        rules.start().await.context("the stored rules can't be read")?;
+        rules
+            .start()
+            .await
+            .context("the stored rules can't be read")?;
         readiness.set_ready();
         engine.measure_costs(options.cost);
         // The start has also used memory: the daemon gives it back once it is idle.
@@ -271,8 +338,8 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         background.spawn(rest(answered));
         background.spawn(deploy::follow(Arc::clone(&engine), audit, options.folder));
         for name in names {
-            // Scripts wait for this line, while a log line could be filtered out. The line is written in
-            // one piece, so that a script that reads the file never sees a part of it.
+            // Scripts wait for this line, while a log line could be filtered out. The line is
+            // written in one piece, so that a script that reads the file never sees a part of it.
             let _ = io::stderr().write_all(format!("listening on {name}\n").as_bytes());
         }
         told.wait(&mut servers).await?;
@@ -286,8 +353,16 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         tracing::warn!("actions of rules were still under way; the next start takes them again");
     }
     engine.registry.end_streams();
-    if tokio::time::timeout(DRAIN, async { while servers.join_next().await.is_some() {} }).await.is_err() {
-        tracing::warn!("requests were still under way after {} s and are cut off", DRAIN.as_secs());
+    if tokio::time::timeout(DRAIN, async {
+        while servers.join_next().await.is_some() {}
+    })
+    .await
+    .is_err()
+    {
+        tracing::warn!(
+            "requests were still under way after {} s and are cut off",
+            DRAIN.as_secs()
+        );
     }
     drop((servers, sockets));
     access.end();
@@ -304,7 +379,8 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads replaceable files again while the daemon runs, at each SIGHUP and at each change of `files`.
+/// Reads replaceable files again while the daemon runs, at each SIGHUP and at each change of
+/// `files`.
 async fn reload(
     mut hangup: Signal,
     mut files: Option<WatchedFiles>,
@@ -344,7 +420,10 @@ async fn reload(
 async fn rest(answered: Arc<Notify>) {
     loop {
         answered.notified().await;
-        while tokio::time::timeout(QUIET, answered.notified()).await.is_ok() {}
+        while tokio::time::timeout(QUIET, answered.notified())
+            .await
+            .is_ok()
+        {}
         // An error means that the daemon ends.
         let _ = tokio::task::spawn_blocking(memory::return_idle_memory).await;
     }
@@ -358,7 +437,10 @@ struct StopSignals {
 
 impl StopSignals {
     fn new() -> io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
 
     /// Waits for SIGTERM, SIGINT or the end of a server.

@@ -9,8 +9,8 @@
 //! | `lock` | keeps a second daemon out |
 //!
 //! The table `probes` names the probes that must run. A record contains the version of its format
-//! ([`format`]). A record that can't be read stays unchanged, and its probe stays listed; a PUT that replaces
-//! such a record moves it to the table `unreadable`.
+//! ([`format`]). A record that can't be read stays unchanged, and its probe stays listed; a PUT
+//! that replaces such a record moves it to the table `unreadable`.
 
 pub mod error;
 pub mod format;
@@ -86,7 +86,8 @@ impl RecordTable {
 }
 
 impl Store {
-    /// Makes the directories, takes the lock, and opens the store. Fails if another daemon holds the lock.
+    /// Makes the directories, takes the lock, and opens the store. Fails if another daemon holds
+    /// the lock.
     pub fn open(state_dir: &Path, keep_history: Duration) -> Result<Self, StoreError> {
         let objects = state_dir.join("objects");
         for directory in [state_dir, &objects] {
@@ -115,10 +116,13 @@ impl Store {
         })
     }
 
-    /// Returns the place for files with data that is too large for the memory. These files leave `keep_free` bytes of the disk
-    /// free.
+    /// Returns the place for files with data that is too large for the memory. These files leave
+    /// `keep_free` bytes of the disk free.
     pub fn spools(&self, keep_free: u64) -> Spools {
-        Spools { directory: self.state_dir.clone(), keep_free }
+        Spools {
+            directory: self.state_dir.clone(),
+            keep_free,
+        }
     }
 
     /// Reads every stored probe, sorted by name.
@@ -134,11 +138,15 @@ impl Store {
     fn load_all(&self, table: RecordTable) -> Result<Vec<StoredRecord>, StoreError> {
         let records = self.read("the probes", |connection| {
             let mut statement = connection.prepare(table.all())?;
-            let rows =
-                statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?)))?;
+            let rows = statement.query_map([], |row| {
+                Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?))
+            })?;
             rows.collect::<twinprobe_store::Result<Vec<_>>>()
         })?;
-        Ok(records.into_iter().map(|(name, record)| (name, format::parse(&record))).collect())
+        Ok(records
+            .into_iter()
+            .map(|(name, record)| (name, format::parse(&record)))
+            .collect())
     }
 
     fn read<T>(
@@ -146,7 +154,10 @@ impl Store {
         what: &str,
         read: impl FnOnce(&Connection) -> twinprobe_store::Result<T>,
     ) -> Result<T, StoreError> {
-        self.database.read(read).map_err(|source| StoreError::Read { what: what.to_owned(), source })
+        self.database.read(read).map_err(|source| StoreError::Read {
+            what: what.to_owned(),
+            source,
+        })
     }
 
     /// Tells whether an object is already stored.
@@ -157,22 +168,31 @@ impl Store {
     fn record(&self, name: &str, revision: u64) -> Result<Option<Vec<u8>>, StoreError> {
         let sql = "SELECT record FROM revisions WHERE name = ?1 AND revision = ?2";
         self.read("a revision", |connection| {
-            connection.prepare_cached(sql)?.query_row(params![name, revision], |row| row.get(0)).optional()
+            connection
+                .prepare_cached(sql)?
+                .query_row(params![name, revision], |row| row.get(0))
+                .optional()
         })
     }
 
-    /// Removes a probe's record with its revisions, makes the change `windows` of its windows, and adds `entry` to the history.
-    /// After an error nothing has changed.
+    /// Removes a probe's record with its revisions, makes the change `windows` of its windows, and
+    /// adds `entry` to the history. After an error nothing has changed.
     pub fn remove(&self, entry: HistoryEntry, windows: Change) -> Result<(), StoreError> {
         self.forget(entry, windows, false)
     }
 
-    /// Removes a probe like [`Self::remove`], at the end of its lease, and keeps the record for the probe's windows.
+    /// Removes a probe like [`Self::remove`], at the end of its lease, and keeps the record for the
+    /// probe's windows.
     pub fn expire(&self, entry: HistoryEntry) -> Result<(), StoreError> {
         self.forget(entry, Box::new(|_| Ok(())), true)
     }
 
-    fn forget(&self, entry: HistoryEntry, windows: Change, is_kept: bool) -> Result<(), StoreError> {
+    fn forget(
+        &self,
+        entry: HistoryEntry,
+        windows: Change,
+        is_kept: bool,
+    ) -> Result<(), StoreError> {
         let (name, oldest) = (entry.probe.clone(), self.oldest_change());
         let of = name.clone();
         self.commit(
@@ -199,53 +219,78 @@ impl Store {
         )
     }
 
-    /// Removes the record of a probe whose lease has ended, and applies the change `windows` to its windows.
+    /// Removes the record of a probe whose lease has ended, and applies the change `windows` to its
+    /// windows.
     pub fn forget_expired(&self, name: &str, windows: Change) -> Result<(), StoreError> {
         let of = name.to_owned();
         self.commit(
             &format!("the removal of windows of probe {name}"),
             true,
             Box::new(move |connection| {
-                connection.prepare_cached("DELETE FROM expired WHERE name = ?1")?.execute([&of])?;
+                connection
+                    .prepare_cached("DELETE FROM expired WHERE name = ?1")?
+                    .execute([&of])?;
                 windows(connection)
             }),
         )
     }
 
     fn commit(&self, what: &str, frees: bool, change: Change) -> Result<(), StoreError> {
-        let written =
-            crash::fault("syncing").and_then(|()| self.database.commit(Durable::Now, frees, change));
-        written.map_err(|source| StoreError::Write { what: what.to_owned(), source })
+        let written = crash::fault("syncing")
+            .and_then(|()| self.database.commit(Durable::Now, frees, change));
+        written.map_err(|source| StoreError::Write {
+            what: what.to_owned(),
+            source,
+        })
     }
 
-    /// Returns the kept configurations of a probe, oldest first. `current` is the number of its present revision.
+    /// Returns the kept configurations of a probe, oldest first. `current` is the number of its
+    /// present revision.
     pub fn revisions(&self, name: &str, current: u64) -> Result<Vec<Revision>, StoreError> {
         let from = current.saturating_sub(REVISIONS - 1);
-        let sql = "SELECT revision, record FROM revisions WHERE name = ?1 AND revision BETWEEN ?2 AND ?3";
+        let sql =
+            "SELECT revision, record FROM revisions WHERE name = ?1 AND revision BETWEEN ?2 AND ?3";
         let records = self.read("the revisions", |connection| {
             let mut statement = connection.prepare_cached(sql)?;
-            let row = |row: &twinprobe_store::Row<'_>| Ok((row.get::<_, u64>(0)?, row.get::<_, Vec<u8>>(1)?));
+            let row = |row: &twinprobe_store::Row<'_>| {
+                Ok((row.get::<_, u64>(0)?, row.get::<_, Vec<u8>>(1)?))
+            };
             statement
                 .query_map(params![name, from, current], row)?
                 .collect::<twinprobe_store::Result<Vec<_>>>()
         })?;
         let mut found = Vec::new();
         for (revision, record) in records {
-            let Some(StoredRevision { created, pushed_by, message, config }) =
-                format::parse_revision(&record)
+            let Some(StoredRevision {
+                created,
+                pushed_by,
+                message,
+                config,
+            }) = format::parse_revision(&record)
             else {
-                tracing::warn!(probe = name, revision, "a revision can't be read and is left out");
+                tracing::warn!(
+                    probe = name,
+                    revision,
+                    "a revision can't be read and is left out"
+                );
                 continue;
             };
             let current = revision == current;
-            found.push(Revision { revision, created, pushed_by, message, current, config });
+            found.push(Revision {
+                revision,
+                created,
+                pushed_by,
+                message,
+                current,
+                config,
+            });
         }
         Ok(found)
     }
 
-    /// Stores a compiled source, in place of a damaged file if there is one. Returns its digest, which is the name for
-    /// [`Self::object`]. The file survives a power failure only after [`Self::prepare`]. Before that, a power failure can leave
-    /// a damaged file of this name.
+    /// Stores a compiled source, in place of a damaged file if there is one. Returns its digest,
+    /// which is the name for [`Self::object`]. The file survives a power failure only after
+    /// [`Self::prepare`]. Before that, a power failure can leave a damaged file of this name.
     pub fn keep_object(&self, elf: &[u8]) -> Result<String, StoreError> {
         let digest = digest(elf);
         let path = self.object_path(&digest);
@@ -258,9 +303,15 @@ impl Store {
     }
 
     /// Makes stored objects survive a power failure.
-    pub fn sync_objects<'a>(&self, digests: impl IntoIterator<Item = &'a String>) -> Result<(), StoreError> {
+    pub fn sync_objects<'a>(
+        &self,
+        digests: impl IntoIterator<Item = &'a String>,
+    ) -> Result<(), StoreError> {
         let mut lasting = self.lasting_objects.lock();
-        let new: Vec<&String> = digests.into_iter().filter(|digest| !lasting.contains(*digest)).collect();
+        let new: Vec<&String> = digests
+            .into_iter()
+            .filter(|digest| !lasting.contains(*digest))
+            .collect();
         if new.is_empty() {
             return Ok(());
         }
@@ -272,12 +323,16 @@ impl Store {
         Ok(())
     }
 
-    /// Keeps the objects that a rule may deploy, until the rule names others or [`Self::release_objects`] is called.
+    /// Keeps the objects that a rule may deploy, until the rule names others or
+    /// [`Self::release_objects`] is called.
     pub fn keep_objects_for(&self, rule: &str, elfs: &[Vec<u8>]) -> Result<(), StoreError> {
         // A sweep must find the objects in the list before they are in the directory.
         let digests: BTreeSet<String> = elfs.iter().map(|elf| digest(elf)).collect();
-        self.objects_of_rules.lock().insert(rule.to_owned(), digests.clone());
-        elfs.iter().try_for_each(|elf| self.keep_object(elf).map(drop))?;
+        self.objects_of_rules
+            .lock()
+            .insert(rule.to_owned(), digests.clone());
+        elfs.iter()
+            .try_for_each(|elf| self.keep_object(elf).map(drop))?;
         self.sync_objects(&digests)
     }
 
@@ -300,23 +355,35 @@ impl Store {
     pub fn last_revision(&self, name: &str) -> u64 {
         let sql = "SELECT max(revision) FROM revisions WHERE name = ?1";
         let found = self.read("the revisions", |connection| {
-            connection.prepare_cached(sql)?.query_row([name], |row| row.get::<_, Option<u64>>(0))
+            connection
+                .prepare_cached(sql)?
+                .query_row([name], |row| row.get::<_, Option<u64>>(0))
         });
         found.ok().flatten().unwrap_or(0)
     }
 
-    /// Removes the objects that no stored probe uses. Removes none if a stored probe can't be read, because the objects
-    /// of that probe are not known. Must be called while nothing else changes.
+    /// Removes the objects that no stored probe uses. Removes none if a stored probe can't be read,
+    /// because the objects of that probe are not known. Must be called while nothing else changes.
     pub fn sweep_objects(&self) {
         let Ok(stored) = self.load() else { return };
         let mut used = BTreeSet::new();
         for (_, stored) in stored {
             let Ok(stored) = stored else { return };
-            used.extend(stored.running.into_iter().flat_map(|running| running.objects.into_values()));
+            used.extend(
+                stored
+                    .running
+                    .into_iter()
+                    .flat_map(|running| running.objects.into_values()),
+            );
         }
         used.extend(self.objects_of_rules.lock().values().flatten().cloned());
-        self.lasting_objects.lock().retain(|digest| used.contains(digest));
-        let is_used = |name: &str| name.strip_suffix(".o").is_some_and(|name| used.contains(name));
+        self.lasting_objects
+            .lock()
+            .retain(|digest| used.contains(digest));
+        let is_used = |name: &str| {
+            name.strip_suffix(".o")
+                .is_some_and(|name| used.contains(name))
+        };
         remove_but(&self.objects, is_used);
     }
 
@@ -350,7 +417,11 @@ fn remove_but(directory: &Path, is_used: impl Fn(&str) -> bool) {
 /// Removes the temporary files of a daemon that was killed during a write.
 fn clean(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        if entry.file_name().to_str().is_some_and(|name| name.starts_with(TEMPORARY)) {
+        if entry
+            .file_name()
+            .to_str()
+            .is_some_and(|name| name.starts_with(TEMPORARY))
+        {
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -358,7 +429,9 @@ fn clean(directory: &Path) {
 
 /// Writes a temporary file, which [`sync`] later makes durable.
 fn write(directory: &Path, content: &[u8]) -> io::Result<tempfile::TempPath> {
-    let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(directory)?;
+    let mut file = tempfile::Builder::new()
+        .prefix(TEMPORARY)
+        .tempfile_in(directory)?;
     file.write_all(content)?;
     Ok(file.into_temp_path())
 }

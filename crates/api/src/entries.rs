@@ -49,7 +49,9 @@ impl<'de> Deserialize<'de> for NewEntries {
             type Value = NewEntries;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of entries such as {\"key\": K, \"value\": V}, or {\"entries\": [...]}")
+                f.write_str(
+                    "a list of entries such as {\"key\": K, \"value\": V}, or {\"entries\": [...]}",
+                )
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<NewEntries, A::Error> {
@@ -61,8 +63,11 @@ impl<'de> Deserialize<'de> for NewEntries {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<NewEntries, A::Error> {
-                let OnlyEntries { entries } = Deserialize::deserialize(MapAccessDeserializer::new(access))?;
-                Ok(NewEntries(entries.into_iter().map(|entry| entry.0).collect()))
+                let OnlyEntries { entries } =
+                    Deserialize::deserialize(MapAccessDeserializer::new(access))?;
+                Ok(NewEntries(
+                    entries.into_iter().map(|entry| entry.0).collect(),
+                ))
             }
         }
 
@@ -79,10 +84,14 @@ mod tests {
 
     #[test]
     fn a_list_and_an_object_mean_the_same() {
-        let wanted = vec![MapEntry { key: json!("192.0.2.1"), value: json!(1) }];
-        for text in
-            [r#"[{"key": "192.0.2.1", "value": 1}]"#, r#"{"entries": [{"key": "192.0.2.1", "value": 1}]}"#]
-        {
+        let wanted = vec![MapEntry {
+            key: json!("192.0.2.1"),
+            value: json!(1),
+        }];
+        for text in [
+            r#"[{"key": "192.0.2.1", "value": 1}]"#,
+            r#"{"entries": [{"key": "192.0.2.1", "value": 1}]}"#,
+        ] {
             assert_eq!(parse_entries(text.as_bytes()).unwrap(), wanted);
             assert_eq!(parse_entries_yaml(text.as_bytes()).unwrap(), wanted);
         }
@@ -95,8 +104,15 @@ mod tests {
             error => panic!("{error:?}"),
         };
         let finding = refused(r#"[{"key": 1, "value": 1}, {"key": 1}]"#);
-        assert_eq!((finding.field.as_deref(), &*finding.message), (Some("[1]"), "missing field `value`"));
-        assert!(refused(r#"{"entries": [], "more": 1}"#).message.contains("unknown field `more`"));
+        assert_eq!(
+            (finding.field.as_deref(), &*finding.message),
+            (Some("[1]"), "missing field `value`")
+        );
+        assert!(
+            refused(r#"{"entries": [], "more": 1}"#)
+                .message
+                .contains("unknown field `more`")
+        );
         assert!(refused("7").message.contains("expected a list of entries"));
     }
 }

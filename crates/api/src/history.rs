@@ -30,7 +30,8 @@ pub struct HistoryEntry {
     /// The sender's reason, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The cost before the change, as a trial has measured it; `None` for a new probe, or without a trial.
+    /// The cost before the change, as a trial has measured it; `None` for a new probe, or without a
+    /// trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_before: Option<ProbeCost>,
     /// The cost after it; `None` for a probe that was removed, or without a trial.

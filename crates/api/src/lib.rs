@@ -1,4 +1,5 @@
-//! The documents of the REST API: configurations as clients send them, statuses and problems as the daemon answers them.
+//! The documents of the REST API: configurations as clients send them, statuses and problems as the
+//! daemon answers them.
 
 #![forbid(unsafe_code)]
 
@@ -35,7 +36,8 @@ pub use self::fleet::assignment::{
 pub use self::fleet::overview::{FleetObject, FleetOverview};
 pub use self::fleet::report::{NodeReport, NodeState};
 pub use self::fleet::spec::{
-    Canary, FleetAttach, FleetBudget, FleetProbeSpec, FleetRollout, FleetRuleSpec, OnFailure, RuleScope,
+    Canary, FleetAttach, FleetBudget, FleetProbeSpec, FleetRollout, FleetRuleSpec, OnFailure,
+    RuleScope,
 };
 pub use self::fleet::status::{
     FleetCondition, FleetCounts, FleetFailure, FleetRuleStatus, FleetStatus, WorstCost,
@@ -44,21 +46,22 @@ pub use self::history::{ChangeKind, HistoryEntry, HistoryList};
 pub use self::names::{AddressNames, AskedPort, FoundName, NameList, NameOrigin, PortNames};
 pub use self::near::meant;
 pub use self::nodes::{
-    NodeChart, NodeCharts, NodeDocument, NodeDocuments, NodeList, NodeProbe, NodeProblem, NodeStatus,
+    NodeChart, NodeCharts, NodeDocument, NodeDocuments, NodeList, NodeProbe, NodeProblem,
+    NodeStatus,
 };
 pub use self::pods::{PodEntry, PodList, PodStatus, PodTable, ServiceEntry, Workload};
 pub use self::problem::hint::hint;
 pub use self::problem::problem::{Problem, finding_line};
 pub use self::rule::{
-    RuleAction, RuleChange, RuleDecision, RuleDocument, RuleFiring, RuleList, RuleNodes, RuleNotification,
-    RuleProbe, RuleStatus, RuleTrial,
+    RuleAction, RuleChange, RuleDecision, RuleDocument, RuleFiring, RuleList, RuleNodes,
+    RuleNotification, RuleProbe, RuleStatus, RuleTrial,
 };
 pub use self::rule_history::{RuleRevision, RuleRevisionList};
 pub use self::rule_secrets::masked_url;
 pub use self::series::{Chart, ChartKind, ChartSeries, OtherKeys};
 pub use self::status::{
-    AttachmentStatus, CostStatus, EventStatus, JoinStatus, LastRead, LiveCost, MapReport, MetricReport,
-    ProbeList, ProbeStatus, ProbeTraffic, ProgramStatus, Revision, RevisionList, RevisionWindows, Rollback,
-    SharedMapStatus, SumStatus, ValidationReport, WindowStatus, Word,
+    AttachmentStatus, CostStatus, EventStatus, JoinStatus, LastRead, LiveCost, MapReport,
+    MetricReport, ProbeList, ProbeStatus, ProbeTraffic, ProgramStatus, Revision, RevisionList,
+    RevisionWindows, Rollback, SharedMapStatus, SumStatus, ValidationReport, WindowStatus, Word,
 };
 pub use self::template::{TemplateList, TemplateStatus};

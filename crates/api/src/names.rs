@@ -83,7 +83,8 @@ impl FromStr for AskedPort {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "a port is a number up to 65535, as 443, or has its protocol, as udp/53".to_owned();
+        let wrong =
+            || "a port is a number up to 65535, as 443, or has its protocol, as udp/53".to_owned();
         let (protocol, port) = match text.split_once('/') {
             Some((port, protocol)) if port.bytes().all(|byte| byte.is_ascii_digit()) => {
                 (Some(protocol), port)
@@ -92,13 +93,17 @@ impl FromStr for AskedPort {
             None => (None, text),
         };
         let is_word = |protocol: &&str| {
-            (1..=16).contains(&protocol.len()) && protocol.bytes().all(|byte| byte.is_ascii_alphanumeric())
+            (1..=16).contains(&protocol.len())
+                && protocol.bytes().all(|byte| byte.is_ascii_alphanumeric())
         };
         let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
         let port = port.parse().ok().filter(|_| is_number).ok_or_else(wrong)?;
         match protocol {
             Some(protocol) if !is_word(&protocol) => Err(wrong()),
-            protocol => Ok(Self { protocol: protocol.map(str::to_ascii_lowercase), port }),
+            protocol => Ok(Self {
+                protocol: protocol.map(str::to_ascii_lowercase),
+                port,
+            }),
         }
     }
 }
@@ -112,7 +117,10 @@ impl fmt::Display for AskedPort {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 const fn is_false(value: &bool) -> bool {
     !*value
 }
@@ -123,13 +131,24 @@ mod tests {
 
     #[test]
     fn ports_have_a_protocol_before_or_behind_them() {
-        for (text, expected) in
-            [("443", "443"), ("udp/53", "udp/53"), ("53/UDP", "udp/53"), ("0", "0"), ("65535", "65535")]
-        {
+        for (text, expected) in [
+            ("443", "443"),
+            ("udp/53", "udp/53"),
+            ("53/UDP", "udp/53"),
+            ("0", "0"),
+            ("65535", "65535"),
+        ] {
             assert_eq!(text.parse::<AskedPort>().unwrap().to_string(), expected);
         }
-        for text in ["", "65536", "+1", "-1", "https", "/53", "53/", "u p/53", "53/tcp/1"] {
-            assert!(text.parse::<AskedPort>().unwrap_err().contains("up to 65535"), "{text}");
+        for text in [
+            "", "65536", "+1", "-1", "https", "/53", "53/", "u p/53", "53/tcp/1",
+        ] {
+            assert!(
+                text.parse::<AskedPort>()
+                    .unwrap_err()
+                    .contains("up to 65535"),
+                "{text}"
+            );
         }
     }
 }

@@ -62,8 +62,8 @@ pub struct NodeProbe {
     /// The number of interfaces where it runs, and the number of interfaces for which it waits.
     pub attached: usize,
     pub pending: usize,
-    /// The nanoseconds that a packet takes in the slower direction: measured under traffic, or else from the
-    /// trial.
+    /// The nanoseconds that a packet takes in the slower direction: measured under traffic, or else
+    /// from the trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ns_per_packet: Option<f64>,
     /// The time from one window to the next in the configuration.
@@ -76,11 +76,25 @@ pub struct NodeProbe {
 
 impl From<ProbeStatus> for NodeProbe {
     fn from(probe: ProbeStatus) -> Self {
-        let attached = probe.interfaces.iter().filter(|at| at.state == "attached").count();
-        let waits =
-            probe.interfaces.iter().filter(|at| at.state != "attached").find_map(|at| at.reason.clone());
-        let live = probe.cost.iter().flat_map(|cost| &cost.live).map(|live| live.ns_per_packet);
-        let tried = probe.cost.iter().flat_map(|cost| cost.tried.directions.values());
+        let attached = probe
+            .interfaces
+            .iter()
+            .filter(|at| at.state == "attached")
+            .count();
+        let waits = probe
+            .interfaces
+            .iter()
+            .filter(|at| at.state != "attached")
+            .find_map(|at| at.reason.clone());
+        let live = probe
+            .cost
+            .iter()
+            .flat_map(|cost| &cost.live)
+            .map(|live| live.ns_per_packet);
+        let tried = probe
+            .cost
+            .iter()
+            .flat_map(|cost| cost.tried.directions.values());
         let tried = tried.filter_map(|cost| Some(cost.run.as_ref()?.ns_per_packet as f64));
         Self {
             name: probe.name,
@@ -90,7 +104,10 @@ impl From<ProbeStatus> for NodeProbe {
             attached,
             pending: probe.interfaces.len() - attached,
             ns_per_packet: live.reduce(f64::max).or(tried.reduce(f64::max)),
-            interval: probe.config.and_then(|config| config.window).and_then(|window| window.interval),
+            interval: probe
+                .config
+                .and_then(|config| config.window)
+                .and_then(|window| window.interval),
             windows: probe.windows.statistics.retained,
             lost: probe.windows.statistics.lost,
         }

@@ -1,4 +1,5 @@
-//! The pods of a node, as a local agent reports them to the daemon, and the daemon's findings about them.
+//! The pods of a node, as a local agent reports them to the daemon, and the daemon's findings about
+//! them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -39,7 +40,11 @@ pub struct PodEntry {
     /// The labels of the pod's namespace.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub namespace_labels: BTreeMap<String, String>,
-    #[serde(default, deserialize_with = "present_object", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "present_object",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub workload: Option<Workload>,
 }
 

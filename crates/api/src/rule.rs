@@ -24,7 +24,8 @@ pub struct RuleDocument {
     /// The number of windows in a row for which the condition must hold.
     #[serde(rename = "for", default, skip_serializing_if = "Option::is_none")]
     pub windows: Option<u32>,
-    /// The condition that ends the actions of the rule. Without it, they end when `when` no longer holds.
+    /// The condition that ends the actions of the rule. Without it, they end when `when` no longer
+    /// holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
     #[serde(rename = "do")]
@@ -61,24 +62,29 @@ impl RuleDocument {
     pub fn templates(&self) -> impl Iterator<Item = &str> {
         self.actions.iter().filter_map(|action| match action {
             RuleAction::Apply(probe) => probe.template.as_deref(),
-            RuleAction::Change(_) | RuleAction::Notify(_) | RuleAction::Delete(_) | RuleAction::Mark(_) => {
-                None
-            }
+            RuleAction::Change(_)
+            | RuleAction::Notify(_)
+            | RuleAction::Delete(_)
+            | RuleAction::Mark(_) => None,
         })
     }
 
-    /// Tells whether a configuration in the rule may decide about packets. A text may change when the rule fires, so every verdict
-    /// counts but `observe`.
+    /// Tells whether a configuration in the rule may decide about packets. A text may change when
+    /// the rule fires, so every verdict counts but `observe`.
     pub fn may_enforce(&self) -> bool {
         let decides = |config: &Map<String, Value>| {
             let verdict = |direction| config.get(direction)?.get("verdict");
-            ["ingress", "egress"].into_iter().filter_map(verdict).any(|verdict| verdict != "observe")
+            ["ingress", "egress"]
+                .into_iter()
+                .filter_map(verdict)
+                .any(|verdict| verdict != "observe")
         };
         self.actions.iter().any(|action| match action {
             RuleAction::Apply(probe) => probe.config.as_ref().is_some_and(decides),
-            RuleAction::Change(_) | RuleAction::Notify(_) | RuleAction::Delete(_) | RuleAction::Mark(_) => {
-                false
-            }
+            RuleAction::Change(_)
+            | RuleAction::Notify(_)
+            | RuleAction::Delete(_)
+            | RuleAction::Mark(_) => false,
         })
     }
 }
@@ -118,7 +124,13 @@ impl TryFrom<ActionFields> for RuleAction {
     type Error = &'static str;
 
     fn try_from(fields: ActionFields) -> Result<Self, Self::Error> {
-        let ActionFields { apply, change, notify, delete, mark } = fields;
+        let ActionFields {
+            apply,
+            change,
+            notify,
+            delete,
+            mark,
+        } = fields;
         let given = [
             apply.map(Self::Apply),
             change.map(Self::Change),
@@ -135,14 +147,17 @@ impl TryFrom<ActionFields> for RuleAction {
 }
 
 impl RuleAction {
-    /// Removes the programs of an inline configuration, which may be large. Stored firings have no programs.
+    /// Removes the programs of an inline configuration, which may be large. Stored firings have no
+    /// programs.
     #[must_use]
     pub fn without_sources(mut self) -> Self {
         if let Self::Apply(probe) = &mut self
             && let Some(config) = &mut probe.config
         {
             for direction in ["ingress", "egress"] {
-                let Some(Value::Object(direction)) = config.get_mut(direction) else { continue };
+                let Some(Value::Object(direction)) = config.get_mut(direction) else {
+                    continue;
+                };
                 for program in ["source", "object", "files"] {
                     direction.remove(program);
                 }
@@ -155,11 +170,26 @@ impl RuleAction {
 impl From<RuleAction> for ActionFields {
     fn from(action: RuleAction) -> Self {
         match action {
-            RuleAction::Apply(probe) => Self { apply: Some(probe), ..Self::default() },
-            RuleAction::Change(change) => Self { change: Some(change), ..Self::default() },
-            RuleAction::Notify(url) => Self { notify: Some(url), ..Self::default() },
-            RuleAction::Delete(name) => Self { delete: Some(name), ..Self::default() },
-            RuleAction::Mark(text) => Self { mark: Some(text), ..Self::default() },
+            RuleAction::Apply(probe) => Self {
+                apply: Some(probe),
+                ..Self::default()
+            },
+            RuleAction::Change(change) => Self {
+                change: Some(change),
+                ..Self::default()
+            },
+            RuleAction::Notify(url) => Self {
+                notify: Some(url),
+                ..Self::default()
+            },
+            RuleAction::Delete(name) => Self {
+                delete: Some(name),
+                ..Self::default()
+            },
+            RuleAction::Mark(text) => Self {
+                mark: Some(text),
+                ..Self::default()
+            },
         }
     }
 }
@@ -194,8 +224,8 @@ pub struct RuleChange {
     pub variables: BTreeMap<String, Value>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub defines: BTreeMap<String, String>,
-    /// N: the probe sees one packet in N, in each direction that it has. It is a number, or an expression for
-    /// one.
+    /// N: the probe sees one packet in N, in each direction that it has. It is a number, or an
+    /// expression for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<Value>,
 }
@@ -210,7 +240,8 @@ pub struct RuleList {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RuleStatus {
     pub name: String,
-    /// `watching`, `waiting` (there is no such probe), `firing` (the actions of the rule continue) or `stopped`.
+    /// `watching`, `waiting` (there is no such probe), `firing` (the actions of the rule continue)
+    /// or `stopped`.
     pub state: Word,
     /// The reason why the rule has stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -222,7 +253,8 @@ pub struct RuleStatus {
     pub pushed_by: String,
     /// The role that the actions of the rule have.
     pub role: Word,
-    /// The number of the last window that the rule has judged, or of the last window before the rule was put.
+    /// The number of the last window that the rule has judged, or of the last window before the
+    /// rule was put.
     pub window: u64,
     /// The windows in a row for which the condition holds.
     pub holds: u32,
@@ -241,7 +273,8 @@ pub struct RuleStatus {
     pub notifications: Vec<RuleNotification>,
     /// The probes that the rule has deployed and not ended.
     pub probes: Vec<String>,
-    /// The probes of the present firing that are not there any more: their lease is over, or somebody has deleted them.
+    /// The probes of the present firing that are not there any more: their lease is over, or
+    /// somebody has deleted them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<String>,
     /// The probes that the rule has changed and not changed back.
@@ -255,7 +288,9 @@ pub struct RuleStatus {
 impl RuleStatus {
     /// Tells whether a notification of the firing at this window has not arrived yet.
     pub fn waits(&self, window: u64) -> bool {
-        self.notifications.iter().any(|waiting| waiting.window == window)
+        self.notifications
+            .iter()
+            .any(|waiting| waiting.window == window)
     }
 }
 
@@ -283,7 +318,8 @@ pub struct RuleFiring {
     /// The actions with the values of the window in them.
     #[serde(rename = "do")]
     pub actions: Vec<RuleAction>,
-    /// The time when all actions were taken and all notifications had arrived, RFC 3339; `None` while that is not so.
+    /// The time when all actions were taken and all notifications had arrived, RFC 3339; `None`
+    /// while that is not so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub done: Option<String>,
     /// The time when the actions were ended, RFC 3339.

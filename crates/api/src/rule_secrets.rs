@@ -8,10 +8,16 @@ const MASK: &str = "***";
 /// Returns a URL without the password before its host.
 pub fn masked_url(url: &str) -> String {
     let start = url.find("://").map_or(0, |at| at + 3);
-    let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |at| start + at);
-    let Some((secret, host)) = url[start..end].rsplit_once('@') else { return url.to_owned() };
+    let end = url[start..]
+        .find(['/', '?', '#'])
+        .map_or(url.len(), |at| start + at);
+    let Some((secret, host)) = url[start..end].rsplit_once('@') else {
+        return url.to_owned();
+    };
     // A user without a password may be a token.
-    let user = secret.split_once(':').map_or(String::new(), |(user, _)| format!("{user}:"));
+    let user = secret
+        .split_once(':')
+        .map_or(String::new(), |(user, _)| format!("{user}:"));
     format!("{}{user}{MASK}@{host}{}", &url[..start], &url[end..])
 }
 
@@ -34,7 +40,10 @@ mod tests {
     fn urls_have_no_password() {
         for (url, shown) in [
             ("https://host/a?b=c@d#e", "https://host/a?b=c@d#e"),
-            ("https://user:secret@host:8080/a", "https://user:***@host:8080/a"),
+            (
+                "https://user:secret@host:8080/a",
+                "https://user:***@host:8080/a",
+            ),
             ("https://user:se:cr@et@host?x", "https://user:***@host?x"),
             ("https://token@host", "https://***@host"),
             ("ftp://user:secret@host", "ftp://user:***@host"),

@@ -16,14 +16,17 @@ pub struct Chart {
     pub shows: ChartKind,
     /// The ends of the points, RFC 3339.
     pub times: Vec<String>,
-    /// The seconds that the windows of each point cover: an increase divided by them is a rate. Zero if there are no windows.
+    /// The seconds that the windows of each point cover: an increase divided by them is a rate.
+    /// Zero if there are no windows.
     pub seconds: Vec<f64>,
     /// The number of windows that the points are made of.
     pub windows: u64,
-    /// The number of windows in that time that could not be used: damaged, or with other keys or fields.
+    /// The number of windows in that time that could not be used: damaged, or with other keys or
+    /// fields.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: u64,
-    /// The server that the numbers come from, with its port; `None` if they are those of retained windows.
+    /// The server that the numbers come from, with its port; `None` if they are those of retained
+    /// windows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// The keys with the largest numbers, the largest first.
@@ -67,7 +70,10 @@ pub struct OtherKeys {
     pub values: Vec<Option<Number>>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 const fn is_zero(number: &u64) -> bool {
     *number == 0
 }

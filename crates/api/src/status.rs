@@ -29,7 +29,8 @@ pub struct ProbeList {
     pub probes: Vec<ProbeStatus>,
 }
 
-/// The traffic at the interfaces of all probes since their creation, in both directions, each interface once.
+/// The traffic at the interfaces of all probes since their creation, in both directions, each
+/// interface once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeTraffic {
     /// The time of the count, RFC 3339.
@@ -56,15 +57,16 @@ pub struct ProbeStatus {
     /// The labels of the configuration.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// The time when the probe is removed unless a PUT renews its lease, RFC 3339; `None` if it stays.
+    /// The time when the probe is removed unless a PUT renews its lease, RFC 3339; `None` if it
+    /// stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
     /// The number of the configuration. The first configuration of a probe has the number 1.
     pub revision: u64,
     /// The time when the probe was first deployed, RFC 3339.
     pub created: String,
-    /// The sender of the configuration: `token:NAME`, `certificate:SAN`, `uid:NUMBER` or `anonymous`. `None`
-    /// if a version that did not record senders has deployed the configuration.
+    /// The sender of the configuration: `token:NAME`, `certificate:SAN`, `uid:NUMBER` or
+    /// `anonymous`. `None` if a version that did not record senders has deployed the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pushed_by: Option<String>,
     pub interfaces: Vec<AttachmentStatus>,
@@ -78,8 +80,8 @@ pub struct ProbeStatus {
     /// The sums whose entries come and go with the traffic.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sums: Vec<SumStatus>,
-    /// The fields of metrics that are not added where two values become one; `None` if the probe does not run, or from a version
-    /// that does not list them.
+    /// The fields of metrics that are not added where two values become one; `None` if the probe
+    /// does not run, or from a version that does not list them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joins: Option<Vec<JoinStatus>>,
     /// The cost of the probe; `None` if it does not run, or if an earlier version has deployed it.
@@ -88,8 +90,9 @@ pub struct ProbeStatus {
     /// The windows of the probe on disk.
     pub windows: WindowStatus,
     pub warnings: Vec<Finding>,
-    /// The configuration; in lists without the sources and objects. `None` if the request asks for no configuration, or if a later
-    /// version has written it with fields that this version does not know.
+    /// The configuration; in lists without the sources and objects. `None` if the request asks for
+    /// no configuration, or if a later version has written it with fields that this version does
+    /// not know.
     #[serde(deserialize_with = "if_known")]
     pub config: Option<ConfigDocument>,
 }
@@ -160,8 +163,8 @@ pub struct WindowStatus {
     pub revision: Option<RevisionWindows>,
 }
 
-/// The windows that began with the present configuration and ended since the daemon has started. Acknowledged and
-/// removed ones also count.
+/// The windows that began with the present configuration and ended since the daemon has started.
+/// Acknowledged and removed ones also count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevisionWindows {
     pub closed: u64,
@@ -184,7 +187,8 @@ pub struct LastRead {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AttachmentStatus {
     pub interface: String,
-    /// `attached` or `pending`. An attachment that is `attached` has all fields below; `reason` is optional.
+    /// `attached` or `pending`. An attachment that is `attached` has all fields below; `reason` is
+    /// optional.
     pub state: Word,
     /// The reason for `pending`, or an event of the attachment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -234,7 +238,8 @@ pub struct EventStatus {
     pub interface: Option<String>,
     /// The number of events taken out of the map for the clients that listened.
     pub delivered: u64,
-    /// The number of events that the kernel had no room for; `null` for maps where the kernel does not count (RINGBUF).
+    /// The number of events that the kernel had no room for; `null` for maps where the kernel does
+    /// not count (RINGBUF).
     pub lost: Option<u64>,
     /// The number of events that slow clients did not get, summed over the clients.
     pub missed: u64,
@@ -331,8 +336,8 @@ impl ProbeStatus {
         self
     }
 
-    /// Removes the parts that only clients who may push probes may see: sources, entries of maps, and definitions,
-    /// which may be secrets.
+    /// Removes the parts that only clients who may push probes may see: sources, entries of maps,
+    /// and definitions, which may be secrets.
     #[must_use]
     pub fn without_secrets(mut self) -> Self {
         for direction in self.directions_mut() {
@@ -342,54 +347,19 @@ impl ProbeStatus {
     }
 
     fn directions_mut(&mut self) -> impl Iterator<Item = &mut DirectionDocument> {
-        let directions = self.config.iter_mut().flat_map(|config| [&mut config.ingress, &mut config.egress]);
+        let directions = self
+            .config
+            .iter_mut()
+            .flat_map(|config| [&mut config.ingress, &mut config.egress]);
         directions.flatten()
     }
 }
 
-fn if_known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ConfigDocument>, D::Error> {
+fn if_known<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<ConfigDocument>, D::Error> {
     serde_json::Value::deserialize(deserializer).map(|config| serde_json::from_value(config).ok())
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn status() -> Value {
-        json!({
-            "name": "flows", "state": "running", "revision": 2, "created": "2026-11-21T10:00:00Z",
-            "interfaces": [
-                { "interface": "eth0", "state": "attached", "ifindex": 2, "direction": "ingress", "hook": "xdp",
-                  "mode": "native" },
-                { "interface": "eth1", "state": "pending", "reason": "there is none" } ],
-            "programs": { "ingress": { "entry": "count", "twins": true } },
-            "windows": { "retained": 2, "bytes": 512, "oldest": 3, "newest": 4, "lost": 0, "damaged": 0 },
-            "warnings": [],
-            "config": { "interface": "eth*", "fill": { "hosts": [{ "key": 1, "value": 2 }] }, "ingress": { "source": "int x;", "defines": { "KEY": "1" } } },
-        })
-    }
-
-    #[test]
-    fn a_status_is_written_as_it_is_read() {
-        let read: ProbeStatus = serde_json::from_value(status()).unwrap();
-        assert_eq!(serde_json::to_value(&read).unwrap(), status());
-        let without = serde_json::to_value(read.clone().without_sources()).unwrap();
-        assert_eq!(
-            without["config"],
-            json!({ "interface": "eth*", "ingress": { "defines": { "KEY": "1" } } })
-        );
-        let without = serde_json::to_value(read.without_secrets()).unwrap();
-        assert_eq!(without["config"], json!({ "interface": "eth*", "ingress": {} }));
-    }
-
-    #[test]
-    fn a_later_daemon_is_understood() {
-        let mut later = status();
-        later["config"]["colour"] = "blue".into();
-        later["colour"] = "blue".into();
-        let read: ProbeStatus = serde_json::from_value(later).unwrap();
-        assert_eq!((read.name.as_str(), read.config), ("flows", None));
-    }
-}
+mod tests;

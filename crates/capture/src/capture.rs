@@ -24,13 +24,13 @@ const BUFFER: usize = 64 << 10;
 /// A captured packet, from the Ethernet header on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// The time of the capture, in nanoseconds since the Unix epoch. A packet of a pcapng file may have none,
-    /// and then has the time of the previous packet.
+    /// The time of the capture, in nanoseconds since the Unix epoch. A packet of a pcapng file may
+    /// have none, and then has the time of the previous packet.
     pub time_ns: u64,
     /// The direction, if the file (flags of pcapng, cooked captures) or a local address tells it.
     pub direction: Option<Direction>,
-    /// The length of the packet on the link, in bytes. More than the bytes of `bytes` if the capture has cut
-    /// the packet off; less, if the file is wrong.
+    /// The length of the packet on the link, in bytes. More than the bytes of `bytes` if the
+    /// capture has cut the packet off; less, if the file is wrong.
     pub length: u32,
     /// The captured bytes.
     pub bytes: &'a [u8],
@@ -59,13 +59,16 @@ struct FoundPacket {
 
 impl fmt::Debug for Capture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Capture").field("packets", &self.packets).finish_non_exhaustive()
+        f.debug_struct("Capture")
+            .field("packets", &self.packets)
+            .finish_non_exhaustive()
     }
 }
 
 impl Capture {
-    /// Reads the head of a file, which may be compressed by gzip or zstd. `limit` is the most bytes that are read,
-    /// counted without compression. Packets to and from `local` addresses have a direction.
+    /// Reads the head of a file, which may be compressed by gzip or zstd. `limit` is the most bytes
+    /// that are read, counted without compression. Packets to and from `local` addresses have a
+    /// direction.
     pub fn open(
         file: impl Read + Send + 'static,
         limit: u64,
@@ -93,8 +96,8 @@ impl Capture {
         })
     }
 
-    /// Continues to the next packet that a probe can get. Returns false at the end, also where the file ends within a packet: see
-    /// [`Self::is_cut_off`].
+    /// Continues to the next packet that a probe can get. Returns false at the end, also where the
+    /// file ends within a packet: see [`Self::is_cut_off`].
     pub fn advance(&mut self) -> Result<bool, CaptureError> {
         self.found = None;
         loop {
@@ -104,10 +107,17 @@ impl Capture {
             self.packets += 1;
             let bytes = &self.records.data()[record.start..record.start + record.captured];
             match link::content(record.link, bytes, record.length) {
-                Ok(LinkContent::Ethernet) => self.found = Some(FoundPacket { record, is_framed: false }),
+                Ok(LinkContent::Ethernet) => {
+                    self.found = Some(FoundPacket {
+                        record,
+                        is_framed: false,
+                    })
+                }
                 Ok(LinkContent::Framed(framed)) => self.add_header(record, &framed),
                 Err(unfit) => {
-                    let reason = unfit.name().map_or_else(|| link::name(record.link), Cow::from);
+                    let reason = unfit
+                        .name()
+                        .map_or_else(|| link::name(record.link), Cow::from);
                     *self.skipped.entry(reason).or_default() += 1;
                     continue;
                 }
@@ -124,8 +134,15 @@ impl Capture {
         self.frame.extend(&bytes[framed.payload.clone()]);
         *self.framed.entry(link::name(record.link)).or_default() += 1;
         let direction = record.direction.or(framed.direction);
-        let record = CaptureRecord { direction, length: framed.length, ..record };
-        self.found = Some(FoundPacket { record, is_framed: true });
+        let record = CaptureRecord {
+            direction,
+            length: framed.length,
+            ..record
+        };
+        self.found = Some(FoundPacket {
+            record,
+            is_framed: true,
+        });
     }
 
     /// Returns the packet that [`Self::advance`] has reached.
@@ -139,7 +156,12 @@ impl Capture {
             true => None,
             false => local::direction(&self.local, bytes),
         });
-        Some(Packet { time_ns: record.time_ns, direction, length: record.length, bytes })
+        Some(Packet {
+            time_ns: record.time_ns,
+            direction,
+            length: record.length,
+            bytes,
+        })
     }
 
     /// Tells whether the file has ended within a packet.
@@ -152,7 +174,8 @@ impl Capture {
         &self.framed
     }
 
-    /// The packets so far that no probe can get, by the reason: a kind of link, or a fault of the packet.
+    /// The packets so far that no probe can get, by the reason: a kind of link, or a fault of the
+    /// packet.
     pub const fn skipped(&self) -> &PacketCounts {
         &self.skipped
     }

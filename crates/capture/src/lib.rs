@@ -1,5 +1,5 @@
-//! Captured packets: pcap (microseconds and nanoseconds, both byte orders), pcapng and snoop, as they are or compressed by
-//! gzip or zstd, read piece by piece.
+//! Captured packets: pcap (microseconds and nanoseconds, both byte orders), pcapng and snoop, as
+//! they are or compressed by gzip or zstd, read piece by piece.
 
 #![forbid(unsafe_code)]
 

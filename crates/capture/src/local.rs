@@ -41,7 +41,9 @@ impl FromStr for LocalAddress {
         let parts: Option<Vec<u8>> = text.split(':').map(part).collect();
         let address = parts.and_then(|parts| Mac::try_from(parts).ok());
         // The text may be of any length.
-        address.map(Self::Ethernet).ok_or_else(|| NoAddress(text.chars().take(64).collect()))
+        address
+            .map(Self::Ethernet)
+            .ok_or_else(|| NoAddress(text.chars().take(64).collect()))
     }
 }
 
@@ -57,11 +59,15 @@ impl fmt::Display for LocalAddress {
     }
 }
 
-/// Returns the direction of a frame of Ethernet: egress from a local address, ingress to a local address.
+/// Returns the direction of a frame of Ethernet: egress from a local address, ingress to a local
+/// address.
 pub fn direction(local: &[LocalAddress], frame: &[u8]) -> Option<Direction> {
     let [source, destination] = addresses(frame)?;
     let is_local = |addresses: &[Option<LocalAddress>; 2]| {
-        addresses.iter().flatten().any(|address| local.contains(address))
+        addresses
+            .iter()
+            .flatten()
+            .any(|address| local.contains(address))
     };
     if is_local(&source) {
         return Some(Direction::Egress);
@@ -69,8 +75,8 @@ pub fn direction(local: &[LocalAddress], frame: &[u8]) -> Option<Direction> {
     is_local(&destination).then_some(Direction::Ingress)
 }
 
-/// The addresses of the sender, and then those of the receiver: of Ethernet, and of IP if the frame is
-/// IP.
+/// The addresses of the sender, and then those of the receiver: of Ethernet, and of IP if the frame
+/// is IP.
 type Ends = [[Option<LocalAddress>; 2]; 2];
 
 fn addresses(frame: &[u8]) -> Option<Ends> {
@@ -82,8 +88,16 @@ fn addresses(frame: &[u8]) -> Option<Ends> {
         kind = ether_type(frame, at)?;
     }
     let packet = &frame[at..];
-    let v4 = |at: usize| Some(LocalAddress::Ip(IpAddr::from(*packet.get(at..)?.first_chunk::<4>()?)));
-    let v6 = |at: usize| Some(LocalAddress::Ip(IpAddr::from(*packet.get(at..)?.first_chunk::<16>()?)));
+    let v4 = |at: usize| {
+        Some(LocalAddress::Ip(IpAddr::from(
+            *packet.get(at..)?.first_chunk::<4>()?,
+        )))
+    };
+    let v6 = |at: usize| {
+        Some(LocalAddress::Ip(IpAddr::from(
+            *packet.get(at..)?.first_chunk::<16>()?,
+        )))
+    };
     let [source, destination] = match kind {
         IPV4 => [v4(12), v4(16)],
         IPV6 => [v6(8), v6(24)],

@@ -24,12 +24,20 @@ fn packets(file: &[u8]) -> Result<(Vec<Read>, bool), CaptureError> {
 
 /// Reads a file to its end.
 fn read(file: &[u8], limit: u64, local: &[&str]) -> Result<(Vec<Read>, Capture), CaptureError> {
-    let local = local.iter().map(|address| address.parse().expect("an address")).collect();
+    let local = local
+        .iter()
+        .map(|address| address.parse().expect("an address"))
+        .collect();
     let mut capture = Capture::open(Cursor::new(file.to_vec()), limit, local)?;
     let mut found = Vec::new();
     while capture.advance()? {
         let packet = capture.packet().expect("there is one");
-        found.push((packet.time_ns, packet.direction, packet.length, packet.bytes.to_vec()));
+        found.push((
+            packet.time_ns,
+            packet.direction,
+            packet.length,
+            packet.bytes.to_vec(),
+        ));
     }
     assert!(capture.packet().is_none());
     Ok((found, capture))
@@ -37,7 +45,10 @@ fn read(file: &[u8], limit: u64, local: &[&str]) -> Result<(Vec<Read>, Capture),
 
 /// The counts of packets by name.
 fn counts(counts: &PacketCounts) -> Vec<(&str, u64)> {
-    counts.iter().map(|(name, count)| (&**name, *count)).collect()
+    counts
+        .iter()
+        .map(|(name, count)| (&**name, *count))
+        .collect()
 }
 
 fn message(file: &[u8]) -> String {
@@ -54,11 +65,19 @@ impl Words {
     const BOTH: [Self; 2] = [Self { big_endian: false }, Self { big_endian: true }];
 
     fn short(self, word: u16) -> [u8; 2] {
-        if self.big_endian { word.to_be_bytes() } else { word.to_le_bytes() }
+        if self.big_endian {
+            word.to_be_bytes()
+        } else {
+            word.to_le_bytes()
+        }
     }
 
     fn word(self, word: u32) -> [u8; 4] {
-        if self.big_endian { word.to_be_bytes() } else { word.to_le_bytes() }
+        if self.big_endian {
+            word.to_be_bytes()
+        } else {
+            word.to_le_bytes()
+        }
     }
 
     fn all(self, words: &[u32]) -> Vec<u8> {
@@ -68,12 +87,21 @@ impl Words {
     /// The head of a pcap file.
     fn pcap(self, magic: u32, link_type: u32) -> Vec<u8> {
         let version = [self.short(2), self.short(4)].concat();
-        [&self.word(magic)[..], &version, &self.all(&[0, 0, 65535, link_type])].concat()
+        [
+            &self.word(magic)[..],
+            &version,
+            &self.all(&[0, 0, 65535, link_type]),
+        ]
+        .concat()
     }
 
     /// A packet of a pcap file.
     fn packet(self, time: [u32; 2], length: u32, bytes: &[u8]) -> Vec<u8> {
-        [&self.all(&[time[0], time[1], bytes.len() as u32, length]), bytes].concat()
+        [
+            &self.all(&[time[0], time[1], bytes.len() as u32, length]),
+            bytes,
+        ]
+        .concat()
     }
 }
 
@@ -93,7 +121,12 @@ fn pcap_has_micro_or_nanoseconds_in_either_byte_order() {
             ]
             .concat();
             let expected = vec![
-                (1_700_000_000 * SECOND + 999_999 * part, None, 60, vec![1; 60]),
+                (
+                    1_700_000_000 * SECOND + 999_999 * part,
+                    None,
+                    60,
+                    vec![1; 60],
+                ),
                 (u64::from(u32::MAX) * SECOND, None, 0, vec![]),
                 (part, None, 1514, vec![2; 96]),
             ];
@@ -115,7 +148,10 @@ fn lengths_are_reported_as_they_are() {
     .concat();
     let (found, is_cut_off) = packets(&file).unwrap();
     assert!(!is_cut_off);
-    let lengths: Vec<_> = found.iter().map(|(_, _, length, bytes)| (*length, bytes.len())).collect();
+    let lengths: Vec<_> = found
+        .iter()
+        .map(|(_, _, length, bytes)| (*length, bytes.len()))
+        .collect();
     assert_eq!(lengths, [(20, 60), (1, 1), (262_144, 262_144), (4, 4)]);
     // Two million microseconds are two seconds.
     assert_eq!(found[3].0, 3 * SECOND);
@@ -125,7 +161,10 @@ fn lengths_are_reported_as_they_are() {
 fn a_file_that_ends_anywhere_has_the_packets_before() {
     let words = Words::BOTH[0];
     let head = words.pcap(NANO, ETHERNET);
-    let (one, two) = (words.packet([1, 1], 60, &[1; 60]), words.packet([2, 2], 14, &[2; 14]));
+    let (one, two) = (
+        words.packet([1, 1], 60, &[1; 60]),
+        words.packet([2, 2], 14, &[2; 14]),
+    );
     let file = [&head[..], &one, &two].concat();
     for end in 0..=file.len() {
         let read = packets(&file[..end]);
@@ -135,7 +174,11 @@ fn a_file_that_ends_anywhere_has_the_packets_before() {
         }
         let whole = [head.len(), head.len() + one.len(), file.len()];
         let (found, is_cut_off) = read.unwrap();
-        assert_eq!(found.len(), whole[1..].iter().filter(|at| **at <= end).count(), "{end}");
+        assert_eq!(
+            found.len(),
+            whole[1..].iter().filter(|at| **at <= end).count(),
+            "{end}"
+        );
         assert_eq!(is_cut_off, !whole.contains(&end), "{end}");
     }
 }
@@ -144,11 +187,22 @@ fn a_file_that_ends_anywhere_has_the_packets_before() {
 fn what_is_no_capture_is_refused() {
     let words = Words::BOTH[0];
     assert!(message(b"").contains("empty"));
-    for text in [&b"hello"[..], &[0; 100], b"\x0a\x0d\x0d\x0a", b"snoop\0\0\0"] {
-        assert!(message(text).contains("neither pcap nor pcapng nor snoop"), "{text:?}");
+    for text in [
+        &b"hello"[..],
+        &[0; 100],
+        b"\x0a\x0d\x0d\x0a",
+        b"snoop\0\0\0",
+    ] {
+        assert!(
+            message(text).contains("neither pcap nor pcapng nor snoop"),
+            "{text:?}"
+        );
     }
     // The upper bits describe the frame check sequence.
-    assert_eq!(packets(&words.pcap(MICRO, 0x1400_0001)).unwrap(), (vec![], false));
+    assert_eq!(
+        packets(&words.pcap(MICRO, 0x1400_0001)).unwrap(),
+        (vec![], false)
+    );
     let packet = words.packet([1, 1], 14, &[0; 14]);
     for captured in [262_145_u32, 300_000, 1 << 20, u32::MAX] {
         let long = words.all(&[1, 1, captured, captured]);
@@ -174,7 +228,10 @@ fn many_packets_are_read_piece_by_piece() {
     for number in 0..6_000_u64 {
         assert!(capture.advance().unwrap());
         let packet = capture.packet().unwrap();
-        assert_eq!((packet.time_ns, packet.bytes.len()), (number * SECOND, 1 + number as usize % 1500));
+        assert_eq!(
+            (packet.time_ns, packet.bytes.len()),
+            (number * SECOND, 1 + number as usize % 1500)
+        );
         assert!(packet.bytes.iter().all(|byte| *byte == number as u8));
     }
     assert!(!capture.advance().unwrap() && !capture.is_cut_off());

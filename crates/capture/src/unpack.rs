@@ -25,7 +25,8 @@ pub struct Unpacked {
     fate: Arc<Fate>,
 }
 
-/// The outcome of a file. It keeps the reason of a failure, because readers of formats drop the reason.
+/// The outcome of a file. It keeps the reason of a failure, because readers of formats drop the
+/// reason.
 #[derive(Debug, Default)]
 pub struct Fate {
     limit: u64,
@@ -50,12 +51,17 @@ impl Fate {
     /// Returns the error that ended the reading, with the number of packets before it.
     pub fn error(&self, packets: u64) -> Option<CaptureError> {
         Some(match self.failure.get()? {
-            UnpackError::TooLarge => CaptureError::TooLarge { packets, limit: self.limit },
+            UnpackError::TooLarge => CaptureError::TooLarge {
+                packets,
+                limit: self.limit,
+            },
             UnpackError::Packed(reason) => CaptureError::Damaged {
                 packets,
                 what: format!("the bytes after them can't be decompressed ({reason})"),
             },
-            UnpackError::Read(kind, reason) => CaptureError::Read(io::Error::new(*kind, reason.clone())),
+            UnpackError::Read(kind, reason) => {
+                CaptureError::Read(io::Error::new(*kind, reason.clone()))
+            }
         })
     }
 }
@@ -70,13 +76,26 @@ impl Unpacked {
             return Ok(None);
         }
         let (is_gzip, is_zstd) = (begin.starts_with(&GZIP), begin.starts_with(&ZSTD));
-        let fate = Arc::new(Fate { limit, ..Fate::default() });
+        let fate = Arc::new(Fate {
+            limit,
+            ..Fate::default()
+        });
         let file: Box<dyn Read + Send> = match (is_gzip, is_zstd) {
             (true, _) => Box::new(MultiGzDecoder::new(file)),
-            (_, true) => Box::new(Zstd { file, decoder: FrameDecoder::new(), is_open: false }),
+            (_, true) => Box::new(Zstd {
+                file,
+                decoder: FrameDecoder::new(),
+                is_open: false,
+            }),
             _ => Box::new(file),
         };
-        Ok(Some(Self { file, is_packed: is_gzip || is_zstd, left: limit, has_failed: false, fate }))
+        Ok(Some(Self {
+            file,
+            is_packed: is_gzip || is_zstd,
+            left: limit,
+            has_failed: false,
+            fate,
+        }))
     }
 
     /// The outcome of the file, which is kept here because the file itself was passed on.
@@ -113,8 +132,8 @@ impl Unpacked {
 }
 
 impl Read for Unpacked {
-    /// Reads the requested number of bytes, up to a limit: readers of formats want a whole head in one call,
-    /// but a compressed file comes in pieces of any size.
+    /// Reads the requested number of bytes, up to a limit: readers of formats want a whole head in
+    /// one call, but a compressed file comes in pieces of any size.
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         if self.has_failed {
             return Err(io::Error::other("the capture can't be read"));
@@ -147,7 +166,10 @@ fn is_end(error: &io::Error) -> bool {
         }
         cause = error.source();
     }
-    error.source().and_then(|source| source.downcast_ref::<io::Error>()).is_some_and(is_end)
+    error
+        .source()
+        .and_then(|source| source.downcast_ref::<io::Error>())
+        .is_some_and(is_end)
 }
 
 /// A file in zstd, which is a sequence of frames.
@@ -195,7 +217,9 @@ impl<R: BufRead> Read for Zstd<R> {
             }
             if self.is_open && !self.decoder.is_finished() {
                 let some = BlockDecodingStrategy::UptoBytes(bytes.len());
-                self.decoder.decode_blocks(&mut self.file, some).map_err(io::Error::other)?;
+                self.decoder
+                    .decode_blocks(&mut self.file, some)
+                    .map_err(io::Error::other)?;
                 continue;
             }
             if !self.open()? {

@@ -13,11 +13,23 @@ const LINKS: [u32; 7] = [0, 101, 105, 113, 127, 229, 276];
 
 /// Returns a pcap file of a kind of link with packets of these sizes.
 fn pcap(magic: u32, link_type: u32, packets: &[usize]) -> Vec<u8> {
-    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
-    let packet =
-        |size: &usize| [words(&[7, 8, *size as u32, *size as u32]), vec![*size as u8; *size]].concat();
+    let words = |words: &[u32]| {
+        words
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect::<Vec<u8>>()
+    };
+    let packet = |size: &usize| {
+        [
+            words(&[7, 8, *size as u32, *size as u32]),
+            vec![*size as u8; *size],
+        ]
+        .concat()
+    };
     let head = words(&[magic, 4 << 16 | 2, 0, 0, 65535, link_type]);
-    head.into_iter().chain(packets.iter().flat_map(packet)).collect()
+    head.into_iter()
+        .chain(packets.iter().flat_map(packet))
+        .collect()
 }
 
 /// Returns a pcapng file with a block of each kind that is read, and one of names.
@@ -26,7 +38,12 @@ fn pcapng() -> Vec<u8> {
         let (kind, length) = (kind.to_le_bytes(), (12 + body.len() as u32).to_le_bytes());
         [&kind[..], &length, body, &length].concat()
     };
-    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let words = |words: &[u32]| {
+        words
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect::<Vec<u8>>()
+    };
     [
         block(0x0a0d_0d0a, &words(&[0x1a2b_3c4d, 1, u32::MAX, u32::MAX])),
         // With the options for the resolution and the offset of stamps.
@@ -44,12 +61,27 @@ fn pcapng() -> Vec<u8> {
 
 /// Returns a snoop file with a packet of 60 bytes and one of 3.
 fn snoop() -> Vec<u8> {
-    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
+    let words = |words: &[u32]| {
+        words
+            .iter()
+            .flat_map(|word| word.to_be_bytes())
+            .collect::<Vec<u8>>()
+    };
     let packet = |size: u32| {
         let filled = size.next_multiple_of(4);
-        [words(&[size, size, 24 + filled, 0, 7, 8]), vec![size as u8; filled as usize]].concat()
+        [
+            words(&[size, size, 24 + filled, 0, 7, 8]),
+            vec![size as u8; filled as usize],
+        ]
+        .concat()
     };
-    [b"snoop\0\0\0".to_vec(), words(&[2, 4]), packet(60), packet(3)].concat()
+    [
+        b"snoop\0\0\0".to_vec(),
+        words(&[2, 4]),
+        packet(60),
+        packet(3),
+    ]
+    .concat()
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {

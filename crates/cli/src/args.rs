@@ -64,7 +64,8 @@ client_commands! {
     /// Measure captured packets with a probe, without deploying it
     #[command(visible_alias = "test")]
     Replay(trial::replay::ReplayCommand),
-    /// Measure the time that a probe takes for the packets of a capture, without changing its counts
+    /// Measure the time that a probe takes for the packets of a capture, without changing its
+    /// counts
     Bench(trial::bench::Bench),
     /// Roll a probe out over many daemons, a few first, and take it back if it costs too much
     Fleet(fleet::fleet::FleetCommand),
@@ -93,7 +94,8 @@ pub enum Command {
 }
 
 impl Command {
-    /// Runs the command of the program `whole`. A command that talks to daemons gets them from `session`.
+    /// Runs the command of the program `whole`. A command that talks to daemons gets them from
+    /// `session`.
     pub async fn run(
         self,
         session: impl FnOnce() -> Result<Session, CommandError>,

@@ -29,7 +29,10 @@ impl CredentialOptions {
     /// Reads the files.
     pub fn read(&self) -> Result<Credentials, CommandError> {
         let read = |path: &PathBuf| {
-            std::fs::read(path).map_err(|source| CommandError::Credential { path: path.clone(), source })
+            std::fs::read(path).map_err(|source| CommandError::Credential {
+                path: path.clone(),
+                source,
+            })
         };
         let mut credentials = Credentials::default();
         let token = match &self.token_file {

@@ -11,7 +11,8 @@ use crate::files::files::ProbeFileError;
 use crate::files::sources::Sources;
 use twinprobe_library::{LibraryError, NoSuchRule};
 
-/// The exit statuses for a failure, for wrong usage, and for `rules test` if the rule would not have fired.
+/// The exit statuses for a failure, for wrong usage, and for `rules test` if the rule would not
+/// have fired.
 const FAILURE: u8 = 1;
 const USAGE: u8 = 2;
 const NOT_FIRED: u8 = 3;
@@ -22,7 +23,10 @@ pub enum CommandError {
     Client(#[from] ClientError),
     /// A daemon's refusal of a configuration, and the sources in the refusal.
     #[error("{error}")]
-    Probe { error: ClientError, sources: Box<Sources> },
+    Probe {
+        error: ClientError,
+        sources: Box<Sources>,
+    },
     #[error("a configuration is needed: --file FILE, or --probe NAME for one of the library")]
     NoChoice,
     #[error(
@@ -31,7 +35,10 @@ pub enum CommandError {
     NoProbe,
     /// Mistakes that were found without a daemon.
     #[error("the configuration is refused")]
-    Rejected { rejection: Rejection, sources: Box<Sources> },
+    Rejected {
+        rejection: Rejection,
+        sources: Box<Sources>,
+    },
     #[error(transparent)]
     File(#[from] ProbeFileError),
     #[error(
@@ -71,7 +78,11 @@ pub enum CommandError {
     #[error("no table has a column {column}; there are {known}")]
     NoColumn { column: String, known: String },
     #[error("{name} has no metric {metric}; it has {known}")]
-    NoMetric { name: String, metric: String, known: String },
+    NoMetric {
+        name: String,
+        metric: String,
+        known: String,
+    },
     #[error(
         "--metric chooses what table, wide, json and yaml show; leave it out, or take one of these formats"
     )]
@@ -81,13 +92,25 @@ pub enum CommandError {
     #[error(
         "{name} has no window of {time}: {why}; `twinprobe windows {name}` lists those that are retained"
     )]
-    NoWindowThen { name: String, time: String, why: String },
+    NoWindowThen {
+        name: String,
+        time: String,
+        why: String,
+    },
     #[error("{metric} has no key {key} in these windows; it has {known}")]
-    NoKey { metric: String, key: String, known: String },
+    NoKey {
+        metric: String,
+        key: String,
+        known: String,
+    },
     #[error("--from is not before --to")]
     NoTime,
     #[error("{name} has no revision {number}; it has {known}")]
-    NoRevision { name: String, number: u64, known: String },
+    NoRevision {
+        name: String,
+        number: u64,
+        known: String,
+    },
     #[error("{name} has had only one configuration; a comparison needs an earlier one")]
     OneRevision { name: String },
     #[error("could not write {}", path.display())]

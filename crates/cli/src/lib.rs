@@ -1,4 +1,5 @@
-//! The command line of twinprobe: the commands that talk to a daemon, and those that need none. The binary adds `serve`.
+//! The command line of twinprobe: the commands that talk to a daemon, and those that need none. The
+//! binary adds `serve`.
 
 #![forbid(unsafe_code)]
 

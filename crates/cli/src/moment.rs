@@ -3,8 +3,8 @@
 use jiff::civil::{Date, DateTime, Time, Weekday};
 use jiff::{SignedDuration, Span, Timestamp, Zoned};
 
-/// Tells which end of a range the time is. The hour that comes twice when summer time ends belongs to a range
-/// as a whole.
+/// Tells which end of a range the time is. The hour that comes twice when summer time ends belongs
+/// to a range as a whole.
 #[derive(Clone, Copy)]
 enum End {
     Begin,
@@ -57,12 +57,18 @@ fn absolute(text: &str, now: &Zoned) -> Option<Timestamp> {
     }
     // A day is a day of the calendar: it has 23 or 25 hours when the clocks change.
     let before: Span = text.parse().ok()?;
-    before.is_negative().then(|| now.checked_add(before).ok())?.map(|time| time.timestamp())
+    before
+        .is_negative()
+        .then(|| now.checked_add(before).ok())?
+        .map(|time| time.timestamp())
 }
 
 /// Reads a time by the clock of this machine.
 fn local(text: &str, now: &Zoned, end: End) -> Option<Timestamp> {
-    let time = text.parse::<DateTime>().ok().or_else(|| in_words(text, now))?;
+    let time = text
+        .parse::<DateTime>()
+        .ok()
+        .or_else(|| in_words(text, now))?;
     let time = now.time_zone().to_ambiguous_timestamp(time);
     match end {
         End::Begin => time.compatible(),
@@ -79,7 +85,9 @@ fn in_words(text: &str, now: &Zoned) -> Option<DateTime> {
         None => (now.date(), Some(first)),
     };
     let time = match time {
-        Some(time) => Time::strptime("%H:%M:%S", time).or_else(|_| Time::strptime("%H:%M", time)).ok()?,
+        Some(time) => Time::strptime("%H:%M:%S", time)
+            .or_else(|_| Time::strptime("%H:%M", time))
+            .ok()?,
         None => Time::midnight(),
     };
     words.next().is_none().then(|| day.to_datetime(time))
@@ -156,7 +164,12 @@ mod tests {
             "yesterday14:00",
             "14",
         ] {
-            assert!(read(wrong, &now, End::Begin).unwrap_err().contains("`yesterday 14:00`"), "{wrong}");
+            assert!(
+                read(wrong, &now, End::Begin)
+                    .unwrap_err()
+                    .contains("`yesterday 14:00`"),
+                "{wrong}"
+            );
         }
     }
 
@@ -165,7 +178,11 @@ mod tests {
         let now = at("2026-10-26 14:00");
         let time = |text, end| read(text, &now, end).unwrap().to_string();
         assert_eq!(time("-1d", End::Begin), "2026-10-25T13:00:00Z");
-        assert_eq!(time("-2d", End::Begin), "2026-10-24T12:00:00Z", "in summer time");
+        assert_eq!(
+            time("-2d", End::Begin),
+            "2026-10-24T12:00:00Z",
+            "in summer time"
+        );
         assert_eq!(time("sat 14:00", End::Begin), "2026-10-24T12:00:00Z");
         // On this day the clock shows 2:30 twice. A range contains both moments.
         assert_eq!(time("yesterday 2:30", End::Begin), "2026-10-25T00:30:00Z");
@@ -180,8 +197,14 @@ mod tests {
     fn times_before_now_are_by_the_clock_of_the_daemon() {
         assert_eq!(asked_begin("-1h").as_deref(), Ok("-1h"));
         assert_eq!(asked_end("now").as_deref(), Ok("now"));
-        assert_eq!(asked_begin("2026-11-21T10:00:00+02:00").as_deref(), Ok("2026-11-21T08:00:00Z"));
-        assert!(asked_begin("-1d").unwrap().ends_with('Z'), "the daemon knows no days");
+        assert_eq!(
+            asked_begin("2026-11-21T10:00:00+02:00").as_deref(),
+            Ok("2026-11-21T08:00:00Z")
+        );
+        assert!(
+            asked_begin("-1d").unwrap().ends_with('Z'),
+            "the daemon knows no days"
+        );
         assert!(asked_end("soon").is_err());
     }
 }

@@ -1,5 +1,5 @@
-//! The options that any command accepts: those of clients, which commands without a daemon do not have, and those of
-//! logs.
+//! The options that any command accepts: those of clients, which commands without a daemon do not
+//! have, and those of logs.
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
@@ -11,8 +11,17 @@ use crate::fleet::servers::ServerOptions;
 /// The heading of the options of clients.
 const CLIENT: &str = "Client options";
 /// The commands that talk to no daemon.
-const WITHOUT_DAEMON: [&str; 9] =
-    ["serve", "convert", "probes", "stream", "completions", "man", "store", "build", "token"];
+const WITHOUT_DAEMON: [&str; 9] = [
+    "serve",
+    "convert",
+    "probes",
+    "stream",
+    "completions",
+    "man",
+    "store",
+    "build",
+    "token",
+];
 
 #[derive(Debug, Args)]
 pub struct Options {
@@ -41,8 +50,8 @@ pub struct LogOptions {
     /// Format of log lines
     #[arg(long, global = true, value_enum, default_value = "text")]
     pub log_format: LogFormat,
-    /// Lowest level of the log lines that are written: error, warn, info, debug or trace; or levels by
-    /// module, as in RUST_LOG
+    /// Lowest level of the log lines that are written: error, warn, info, debug or trace; or levels
+    /// by module, as in RUST_LOG
     #[arg(long, global = true, value_name = "LEVEL")]
     pub log_level: Option<String>,
 }
@@ -56,30 +65,44 @@ pub enum LogFormat {
 /// Removes the options of clients from the help of commands that talk to no daemon.
 pub fn for_clients_only(command: Command) -> Command {
     let options: Vec<Arg> = of_clients(&command).cloned().collect();
-    let known: Vec<&str> =
-        WITHOUT_DAEMON.into_iter().filter(|name| command.find_subcommand(name).is_some()).collect();
+    let known: Vec<&str> = WITHOUT_DAEMON
+        .into_iter()
+        .filter(|name| command.find_subcommand(name).is_some())
+        .collect();
     known.into_iter().fold(command, |command, name| {
         // An option of the command itself replaces the option of all commands.
         let hidden = options.iter().filter(|option| is_misplaced(name, option));
-        let hidden: Vec<Arg> = hidden.cloned().map(|option| option.hide(true).global(false)).collect();
+        let hidden: Vec<Arg> = hidden
+            .cloned()
+            .map(|option| option.hide(true).global(false))
+            .collect();
         command.mut_subcommand(name, |command| command.args(hidden))
     })
 }
 
-/// Returns the mistake of a command line that gives an option of clients to a command which talks to no daemon.
+/// Returns the mistake of a command line that gives an option of clients to a command which talks
+/// to no daemon.
 pub fn misplaced(command: &mut Command, matches: &ArgMatches) -> Option<clap::Error> {
-    let name = matches.subcommand_name().filter(|name| WITHOUT_DAEMON.contains(name))?;
+    let name = matches
+        .subcommand_name()
+        .filter(|name| WITHOUT_DAEMON.contains(name))?;
     let is_given = |option: &&Arg| {
         is_misplaced(name, option)
             && matches.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine)
     };
-    let given = of_clients(command).find(is_given)?.get_long().unwrap_or_default().to_owned();
+    let given = of_clients(command)
+        .find(is_given)?
+        .get_long()
+        .unwrap_or_default()
+        .to_owned();
     let message = format!("`{name}` does not talk to a daemon, so --{given} is not possible");
     Some(command.error(ErrorKind::UnknownArgument, message))
 }
 
 fn of_clients(command: &Command) -> impl Iterator<Item = &Arg> {
-    command.get_arguments().filter(|option| option.get_help_heading() == Some(CLIENT))
+    command
+        .get_arguments()
+        .filter(|option| option.get_help_heading() == Some(CLIENT))
 }
 
 /// `build` shows the compiler's output.
@@ -107,9 +130,15 @@ mod tests {
         let help = |name: &str| {
             let mut command = command();
             command.build();
-            command.find_subcommand_mut(name).unwrap().render_long_help().to_string()
+            command
+                .find_subcommand_mut(name)
+                .unwrap()
+                .render_long_help()
+                .to_string()
         };
-        assert!(help("list").contains("Client options:\n") && help("list").contains("--token-file"));
+        assert!(
+            help("list").contains("Client options:\n") && help("list").contains("--token-file")
+        );
         assert!(!help("serve").contains("Client options") && !help("serve").contains("--server"));
         assert!(help("serve").contains("Logging:\n"));
         assert!(help("build").contains("--verbose") && !help("build").contains("--server"));
@@ -135,7 +164,10 @@ mod tests {
             "twinprobe --verbose serve",
         ] {
             let error = check(wrong).expect(wrong);
-            assert!(error.contains("`serve` does not talk to a daemon"), "{error}");
+            assert!(
+                error.contains("`serve` does not talk to a daemon"),
+                "{error}"
+            );
         }
     }
 }

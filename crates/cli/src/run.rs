@@ -22,7 +22,9 @@ pub async fn run(command: Command, options: Options, whole: clap::Command) -> Ex
 
 /// Reports why a command failed. Returns the exit status.
 pub fn exit(done: Result<(), CommandError>, reporter: &Reporter) -> ExitCode {
-    let Err(error) = done else { return ExitCode::SUCCESS };
+    let Err(error) = done else {
+        return ExitCode::SUCCESS;
+    };
     print::complain(&format!("twinprobe: {}", reporter.error(&error)));
     ExitCode::from(error.status())
 }
@@ -31,5 +33,8 @@ pub fn exit(done: Result<(), CommandError>, reporter: &Reporter) -> ExitCode {
 pub fn session(options: &Options) -> Result<Session, CommandError> {
     let options = &options.client;
     let fleet = Fleet::new(options.servers.named()?, &options.credentials.read()?)?;
-    Ok(Session { fleet, reporter: Reporter::new(options.verbose) })
+    Ok(Session {
+        fleet,
+        reporter: Reporter::new(options.verbose),
+    })
 }

@@ -15,11 +15,12 @@ use crate::error::ClientError;
 /// The bytes of a file that are read at once.
 const PIECE: usize = 256 << 10;
 
-/// The captures of a replay: at least one file, in pcap, pcapng or snoop, perhaps compressed by gzip or zstd.
+/// The captures of a replay: at least one file, in pcap, pcapng or snoop, perhaps compressed by
+/// gzip or zstd.
 #[derive(Clone, Debug, Default)]
 pub struct Captures {
-    /// Packets of both directions, as far as the file or `local` tells them; others belong to the ingress, or
-    /// to the egress if the configuration has only an egress.
+    /// Packets of both directions, as far as the file or `local` tells them; others belong to the
+    /// ingress, or to the egress if the configuration has only an egress.
     pub capture: Option<PathBuf>,
     /// Packets of the egress.
     pub egress_capture: Option<PathBuf>,
@@ -33,11 +34,16 @@ impl Captures {
     /// Returns the size of the files in bytes.
     pub fn bytes(&self) -> u64 {
         let files = self.capture.iter().chain(&self.egress_capture);
-        files.filter_map(|path| Some(path.metadata().ok()?.len())).sum()
+        files
+            .filter_map(|path| Some(path.metadata().ok()?.len()))
+            .sum()
     }
 
     /// Makes the body of a request with these documents. Fails if a file can't be opened.
-    pub(crate) async fn form(&self, documents: &[(&'static str, String)]) -> Result<Form, ClientError> {
+    pub(crate) async fn form(
+        &self,
+        documents: &[(&'static str, String)],
+    ) -> Result<Form, ClientError> {
         let mut form = Form::new();
         for (name, document) in documents {
             form = form.part(*name, Part::text(document.clone()));
@@ -45,8 +51,14 @@ impl Captures {
         for address in &self.local {
             form = form.text("local", address.clone());
         }
-        let files = [("capture", &self.capture), ("egress-capture", &self.egress_capture)];
-        for (name, path) in files.into_iter().filter_map(|(name, path)| Some((name, path.as_ref()?))) {
+        let files = [
+            ("capture", &self.capture),
+            ("egress-capture", &self.egress_capture),
+        ];
+        for (name, path) in files
+            .into_iter()
+            .filter_map(|(name, path)| Some((name, path.as_ref()?)))
+        {
             form = form.part(name, part(path, Arc::clone(&self.sent)).await?);
         }
         Ok(form)
@@ -54,7 +66,10 @@ impl Captures {
 }
 
 async fn part(path: &Path, sent: Arc<AtomicU64>) -> Result<Part, ClientError> {
-    let failed = |source| ClientError::Capture { path: path.to_owned(), source };
+    let failed = |source| ClientError::Capture {
+        path: path.to_owned(),
+        source,
+    };
     let file = File::open(path).await.map_err(failed)?;
     let length = file.metadata().await.map_err(failed)?.len();
     let pieces = ReaderStream::with_capacity(file, PIECE);

@@ -20,7 +20,8 @@ use crate::error::ClientError;
 use crate::server::Server;
 use crate::transport::Transport;
 use twinprobe_api::{
-    Chart, ConfigDocument, MapEntries, ProbeList, ProbeStatus, RuleDocument, RuleTrial, ValidationReport,
+    Chart, ConfigDocument, MapEntries, ProbeList, ProbeStatus, RuleDocument, RuleTrial,
+    ValidationReport,
 };
 
 pub(crate) const JSON: &str = "application/json";
@@ -39,7 +40,8 @@ pub struct Client {
 /// The query for a list of windows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WindowQuery<'a> {
-    /// The window after which the list begins; `None` for the last window that `collector` has acknowledged.
+    /// The window after which the list begins; `None` for the last window that `collector` has
+    /// acknowledged.
     pub after: Option<u64>,
     /// The time in seconds to wait for a window if there is none yet.
     pub wait: Option<u64>,
@@ -62,25 +64,29 @@ impl LargestEntries<'_> {
     }
 }
 
-/// Calls of the API. A name stays inside its segment of the path, with any characters. Documents come in the
-/// format with the media type `accept`. Errors: [`ClientError::Refused`] with the daemon's reason, or the
-/// reason why there was no answer.
+/// Calls of the API. A name stays inside its segment of the path, with any characters. Documents
+/// come in the format with the media type `accept`. Errors: [`ClientError::Refused`] with the
+/// daemon's reason, or the reason why there was no answer.
 impl Client {
     /// Creates a client, without sending a request yet.
     pub fn new(server: Server, credentials: &Credentials) -> Result<Self, ClientError> {
-        Ok(Self { transport: Transport::new(server, None, credentials, 0)? })
+        Ok(Self {
+            transport: Transport::new(server, None, credentials, 0)?,
+        })
     }
 
-    /// Creates a client that keeps up to this many idle connections for later requests. A connection may lead
-    /// to a daemon that has ended: then the request fails, and the caller repeats it. `at` is the address of
-    /// the server's host, if DNS does not know it.
+    /// Creates a client that keeps up to this many idle connections for later requests. A
+    /// connection may lead to a daemon that has ended: then the request fails, and the caller
+    /// repeats it. `at` is the address of the server's host, if DNS does not know it.
     pub fn keeping(
         server: Server,
         at: Option<SocketAddr>,
         credentials: &Credentials,
         connections: usize,
     ) -> Result<Self, ClientError> {
-        Ok(Self { transport: Transport::new(server, at, credentials, connections)? })
+        Ok(Self {
+            transport: Transport::new(server, at, credentials, connections)?,
+        })
     }
 
     /// Returns a client whose requests are limited to this role.
@@ -91,14 +97,17 @@ impl Client {
         limited
     }
 
-    /// Creates a client for each of several daemons. Clients over TLS share the authorities of the system.
+    /// Creates a client for each of several daemons. Clients over TLS share the authorities of the
+    /// system.
     pub fn many<'a>(
         servers: impl Iterator<Item = &'a Server>,
         credentials: &Credentials,
     ) -> Result<Vec<Self>, ClientError> {
         let mut clients: Vec<Self> = Vec::new();
         for server in servers {
-            let known = clients.iter().find_map(|client| client.transport.elsewhere(server));
+            let known = clients
+                .iter()
+                .find_map(|client| client.transport.elsewhere(server));
             clients.push(match known {
                 Some(transport) => Self { transport },
                 None => Self::new(server.clone(), credentials)?,
@@ -114,19 +123,22 @@ impl Client {
         self
     }
 
-    /// `PUT /v1/probes/{name}`: creates (201) or replaces (200) a probe. The list of its revisions shows `message`.
+    /// `PUT /v1/probes/{name}`: creates (201) or replaces (200) a probe. The list of its revisions
+    /// shows `message`.
     pub async fn put(
         &self,
         name: &str,
         config: &ConfigDocument,
         message: Option<&str>,
     ) -> Result<Answer<ProbeStatus>, ClientError> {
-        self.whole(explained(self.probe(Method::PUT, name, [], JSON)?, message).json(config)).await
+        self.whole(explained(self.probe(Method::PUT, name, [], JSON)?, message).json(config))
+            .await
     }
 
     /// `GET /v1/probes`.
     pub async fn probes(&self) -> Result<Answer<ProbeList>, ClientError> {
-        self.whole(self.transport.request(Method::GET, ["v1", "probes"], JSON)).await
+        self.whole(self.transport.request(Method::GET, ["v1", "probes"], JSON))
+            .await
     }
 
     /// `GET /v1/probes?traffic=true`: the probes, and the traffic of their interfaces.
@@ -140,15 +152,16 @@ impl Client {
         self.whole(self.probe(Method::GET, name, [], JSON)?).await
     }
 
-    /// `GET /v1/probes/{name}?revision=true`: the status, and the windows of the present configuration. The status has the
-    /// configuration itself if `config` is true.
+    /// `GET /v1/probes/{name}?revision=true`: the status, and the windows of the present
+    /// configuration. The status has the configuration itself if `config` is true.
     pub async fn status_and_windows(
         &self,
         name: &str,
         config: bool,
     ) -> Result<Answer<ProbeStatus>, ClientError> {
         let request = self.probe(Method::GET, name, [], JSON)?;
-        self.whole(request.query(&[("revision", true), ("config", config)])).await
+        self.whole(request.query(&[("revision", true), ("config", config)]))
+            .await
     }
 
     /// `DELETE /v1/probes/{name}`. The history shows `message`.
@@ -159,7 +172,8 @@ impl Client {
 
     /// `GET /v1/probes/{name}/maps/{map}/entries`.
     pub async fn entries(&self, name: &str, map: &str) -> Result<Answer<MapEntries>, ClientError> {
-        self.whole(self.probe(Method::GET, name, ["maps", map, "entries"], JSON)?).await
+        self.whole(self.probe(Method::GET, name, ["maps", map, "entries"], JSON)?)
+            .await
     }
 
     /// `PUT /v1/probes/{name}/maps/{map}/entries`: gives the map exactly these entries.
@@ -171,15 +185,25 @@ impl Client {
         message: Option<&str>,
     ) -> Result<Answer<MapEntries>, ClientError> {
         let request = self.probe(Method::PUT, name, ["maps", map, "entries"], JSON)?;
-        self.whole(explained(request, message).json(&json!({ "entries": entries }))).await
+        self.whole(explained(request, message).json(&json!({ "entries": entries })))
+            .await
     }
 
     /// `POST /v1/validate`.
-    pub async fn validate(&self, config: &ConfigDocument) -> Result<Answer<ValidationReport>, ClientError> {
-        self.whole(self.transport.request(Method::POST, ["v1", "validate"], JSON).json(config)).await
+    pub async fn validate(
+        &self,
+        config: &ConfigDocument,
+    ) -> Result<Answer<ValidationReport>, ClientError> {
+        self.whole(
+            self.transport
+                .request(Method::POST, ["v1", "validate"], JSON)
+                .json(config),
+        )
+        .await
     }
 
-    /// `POST /v1/replay`: returns the document of a window over captured packets. The files are read while they are sent.
+    /// `POST /v1/replay`: returns the document of a window over captured packets. The files are
+    /// read while they are sent.
     pub async fn replay(
         &self,
         config: &ConfigDocument,
@@ -187,12 +211,17 @@ impl Client {
         accept: &str,
     ) -> Result<Answer<Document>, ClientError> {
         let form = captures.form(&[("config", text(config))]).await?;
-        self.whole(self.transport.request(Method::POST, ["v1", "replay"], accept).multipart(form)).await
+        self.whole(
+            self.transport
+                .request(Method::POST, ["v1", "replay"], accept)
+                .multipart(form),
+        )
+        .await
     }
 
-    /// `POST /v1/replay/rule`: returns the actions that a rule would have taken over captured packets. The
-    /// probe is `config`, else the one that `query` names, else the one that the rule watches. `query` has
-    /// the parameters of the call.
+    /// `POST /v1/replay/rule`: returns the actions that a rule would have taken over captured
+    /// packets. The probe is `config`, else the one that `query` names, else the one that the rule
+    /// watches. `query` has the parameters of the call.
     pub async fn try_rule(
         &self,
         rule: &RuleDocument,
@@ -202,8 +231,12 @@ impl Client {
     ) -> Result<Answer<RuleTrial>, ClientError> {
         let config = config.map(|config| ("config", text(config)));
         let documents: Vec<_> = config.into_iter().chain([("rule", text(rule))]).collect();
-        let request = self.transport.request(Method::POST, ["v1", "replay", "rule"], JSON).query(query);
-        self.whole(request.multipart(captures.form(&documents).await?)).await
+        let request = self
+            .transport
+            .request(Method::POST, ["v1", "replay", "rule"], JSON)
+            .query(query);
+        self.whole(request.multipart(captures.form(&documents).await?))
+            .await
     }
 
     /// `GET /v1/probes/{name}/metrics`: reads the probe, which may close a window.
@@ -213,10 +246,12 @@ impl Client {
         accept: &str,
         largest: LargestEntries<'_>,
     ) -> Result<Answer<Document>, ClientError> {
-        self.whole(largest.of(self.probe(Method::GET, name, ["metrics"], accept)?)).await
+        self.whole(largest.of(self.probe(Method::GET, name, ["metrics"], accept)?))
+            .await
     }
 
-    /// `GET /v1/probes/{name}/metrics?peek=true`: the counts of the open window so far. Takes nothing from other readers.
+    /// `GET /v1/probes/{name}/metrics?peek=true`: the counts of the open window so far. Takes
+    /// nothing from other readers.
     pub async fn peek(
         &self,
         name: &str,
@@ -224,16 +259,26 @@ impl Client {
         largest: LargestEntries<'_>,
     ) -> Result<Answer<Document>, ClientError> {
         let request = self.probe(Method::GET, name, ["metrics"], accept)?;
-        self.whole(largest.of(request.query(&[("peek", "true")]))).await
+        self.whole(largest.of(request.query(&[("peek", "true")])))
+            .await
     }
 
     /// `POST /v1/probes/{name}/windows`: closes the window.
-    pub async fn close_window(&self, name: &str, accept: &str) -> Result<Answer<Document>, ClientError> {
-        self.whole(self.probe(Method::POST, name, ["windows"], accept)?).await
+    pub async fn close_window(
+        &self,
+        name: &str,
+        accept: &str,
+    ) -> Result<Answer<Document>, ClientError> {
+        self.whole(self.probe(Method::POST, name, ["windows"], accept)?)
+            .await
     }
 
     /// `GET /v1/probes/{name}/windows`.
-    pub async fn windows(&self, name: &str, query: WindowQuery<'_>) -> Result<Answer<Listing>, ClientError> {
+    pub async fn windows(
+        &self,
+        name: &str,
+        query: WindowQuery<'_>,
+    ) -> Result<Answer<Listing>, ClientError> {
         let mut request = self.probe(Method::GET, name, ["windows"], JSON)?;
         for (field, number) in [("after", query.after), ("wait", query.wait)] {
             request = request.query(&number.map(|number| (field, number)).as_slice());
@@ -269,11 +314,23 @@ impl Client {
 
     /// `GET /v1/probes/{name}/windows/{seq}/shape`.
     pub async fn shape(&self, name: &str, seq: u64) -> Result<Answer<WindowShape>, ClientError> {
-        self.whole(self.probe(Method::GET, name, ["windows", &seq.to_string(), "shape"], JSON)?).await
+        self.whole(self.probe(
+            Method::GET,
+            name,
+            ["windows", &seq.to_string(), "shape"],
+            JSON,
+        )?)
+        .await
     }
 
-    /// `DELETE /v1/probes/{name}/windows/{seq}`: acknowledges all windows up to `seq`, for `by` or for all collectors.
-    pub async fn acknowledge(&self, name: &str, seq: u64, by: Option<&str>) -> Result<(), ClientError> {
+    /// `DELETE /v1/probes/{name}/windows/{seq}`: acknowledges all windows up to `seq`, for `by` or
+    /// for all collectors.
+    pub async fn acknowledge(
+        &self,
+        name: &str,
+        seq: u64,
+        by: Option<&str>,
+    ) -> Result<(), ClientError> {
         let request = self.probe(Method::DELETE, name, ["windows", &seq.to_string()], JSON)?;
         self.transport.send(collector(request, by)).await.map(drop)
     }
@@ -291,9 +348,18 @@ impl Client {
         self.transport.send(request).await.map(drop)
     }
 
-    /// `GET /v1/probes/{name}/series`: numbers of a metric over the retained windows. `query` has the parameters of the call.
-    pub async fn series(&self, name: &str, query: &[(&str, String)]) -> Result<Answer<Chart>, ClientError> {
-        self.whole(self.probe(Method::GET, name, ["series"], JSON)?.query(query)).await
+    /// `GET /v1/probes/{name}/series`: numbers of a metric over the retained windows. `query` has
+    /// the parameters of the call.
+    pub async fn series(
+        &self,
+        name: &str,
+        query: &[(&str, String)],
+    ) -> Result<Answer<Chart>, ClientError> {
+        self.whole(
+            self.probe(Method::GET, name, ["series"], JSON)?
+                .query(query),
+        )
+        .await
     }
 
     /// `GET /v1/probes/{name}/series/history`: the same from the server of `serve --history`.
@@ -302,11 +368,19 @@ impl Client {
         name: &str,
         query: &[(&str, String)],
     ) -> Result<Answer<Chart>, ClientError> {
-        self.whole(self.probe(Method::GET, name, ["series", "history"], JSON)?.query(query)).await
+        self.whole(
+            self.probe(Method::GET, name, ["series", "history"], JSON)?
+                .query(query),
+        )
+        .await
     }
 
     /// `GET /v1/probes/{name}/events`: a line of JSON per event, of `metric` or of all.
-    pub async fn events(&self, name: &str, metric: Option<&str>) -> Result<EventStream, ClientError> {
+    pub async fn events(
+        &self,
+        name: &str,
+        metric: Option<&str>,
+    ) -> Result<EventStream, ClientError> {
         let request = self.probe(Method::GET, name, ["events"], "application/x-ndjson")?;
         let request = request.query(&metric.map(|metric| ("metric", metric)).as_slice());
         let (call, response) = self.transport.send(request).await?;
@@ -315,7 +389,11 @@ impl Client {
 
     /// `GET /v1/capabilities`: the abilities of the kernel and the compiler.
     pub async fn capabilities(&self) -> Result<Answer<Value>, ClientError> {
-        self.whole(self.transport.request(Method::GET, ["v1", "capabilities"], JSON)).await
+        self.whole(
+            self.transport
+                .request(Method::GET, ["v1", "capabilities"], JSON),
+        )
+        .await
     }
 
     /// `GET /metrics`: the samples of the daemon and of all probes, in OpenMetrics.
@@ -344,11 +422,14 @@ impl Client {
     }
 
     async fn text(&self, path: &str) -> Result<String, ClientError> {
-        let answer: Answer<String> = self.whole(self.transport.request(Method::GET, [path], "*/*")).await?;
+        let answer: Answer<String> = self
+            .whole(self.transport.request(Method::GET, [path], "*/*"))
+            .await?;
         Ok(String::from_utf8_lossy(&answer.body).into_owned())
     }
 
-    /// Returns a request for the path of a probe, or for the path `rest` below the path of the probe.
+    /// Returns a request for the path of a probe, or for the path `rest` below the path of the
+    /// probe.
     fn probe<const N: usize>(
         &self,
         method: Method,
@@ -359,7 +440,11 @@ impl Client {
         if matches!(name, "." | "..") {
             return Err(ClientError::Name(name.to_owned()));
         }
-        Ok(self.transport.request(method, ["v1", "probes", name].into_iter().chain(rest), accept))
+        Ok(self.transport.request(
+            method,
+            ["v1", "probes", name].into_iter().chain(rest),
+            accept,
+        ))
     }
 
     pub(crate) async fn whole<T>(&self, request: RequestBuilder) -> Result<Answer<T>, ClientError> {

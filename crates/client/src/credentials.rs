@@ -33,7 +33,9 @@ impl Credentials {
 
     /// Shows this token.
     pub fn token(mut self, token: &str) -> Result<Self, ClientError> {
-        let header = HeaderValue::try_from(format!("Bearer {token}")).ok().filter(|_| !token.is_empty());
+        let header = HeaderValue::try_from(format!("Bearer {token}"))
+            .ok()
+            .filter(|_| !token.is_empty());
         let mut header = header.ok_or(ClientError::Credential("token", None))?;
         header.set_sensitive(true);
         self.authorization = Some(header);
@@ -42,12 +44,15 @@ impl Credentials {
 
     /// Adds the credentials to an HTTP client for `https`, or for a connection without TLS.
     pub fn add_to(&self, builder: ClientBuilder, is_tls: bool) -> ClientBuilder {
-        let headers = self.authorization.iter().map(|header| (AUTHORIZATION, header.clone()));
+        let headers = self
+            .authorization
+            .iter()
+            .map(|header| (AUTHORIZATION, header.clone()));
         let builder = builder.default_headers(HeaderMap::from_iter(headers));
         let builder = match &self.authorities {
             Some(authorities) => builder.tls_certs_only(authorities.clone()),
-            // A connection without TLS needs no authorities. Those of the system are hundreds of files; a small container
-            // has none.
+            // A connection without TLS needs no authorities. Those of the system are hundreds of
+            // files; a small container has none.
             None if !is_tls => builder.tls_certs_only([]),
             None => builder,
         };

@@ -21,7 +21,10 @@ pub enum ClientError {
     #[error("{0}")]
     Refused(Box<Problem>),
     #[error("the server answered {call} with an unexpected document")]
-    Content { call: String, source: serde_json::Error },
+    Content {
+        call: String,
+        source: serde_json::Error,
+    },
     /// A name that no request can contain, such as `.` and `..`, which have another meaning in a
     /// URL.
     #[error("{0:?} is not a possible name of a probe")]
@@ -50,6 +53,9 @@ fn innermost(mut error: &dyn Error) -> String {
 impl ClientError {
     /// The answer to `call` is missing or broke off.
     pub(crate) fn exchange(call: &str, error: reqwest::Error) -> Self {
-        Self::Exchange { call: call.to_owned(), source: HttpCause(error) }
+        Self::Exchange {
+            call: call.to_owned(),
+            source: HttpCause(error),
+        }
     }
 }

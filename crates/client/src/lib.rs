@@ -1,4 +1,5 @@
-//! The REST API of a twinprobe daemon as calls. The documents are those of the crate `api`; the command line makes the calls.
+//! The REST API of a twinprobe daemon as calls. The documents are those of the crate `api`; the
+//! command line makes the calls.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! Messages to receivers other than daemons: the notifications of rules. They follow Standard Webhooks, version 1.
+//! Messages to receivers other than daemons: the notifications of rules. They follow Standard
+//! Webhooks, version 1.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,7 +18,8 @@ use crate::transport::builder;
 
 /// The header that tells a repeat of a message.
 const IDENTITY: &str = "Idempotency-Key";
-/// The headers of Standard Webhooks: the message, the time of this attempt in seconds since the Unix epoch, the signatures.
+/// The headers of Standard Webhooks: the message, the time of this attempt in seconds since the
+/// Unix epoch, the signatures.
 const ID: &str = "webhook-id";
 const TIMESTAMP: &str = "webhook-timestamp";
 const SIGNATURE: &str = "webhook-signature";
@@ -48,9 +50,13 @@ pub struct Notification<'a> {
 }
 
 impl SigningKeys {
-    /// Reads keys, one in each line: `whsec_` and base64. An error names the line, and does not show the key.
+    /// Reads keys, one in each line: `whsec_` and base64. An error names the line, and does not
+    /// show the key.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        let lines = text
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| !line.trim().is_empty());
         let keys = lines.map(|(index, line)| {
             let encoded = line.trim().strip_prefix(PREFIX);
             let key = encoded.and_then(|encoded| STANDARD.decode(encoded).ok());
@@ -62,13 +68,18 @@ impl SigningKeys {
             })
         });
         let keys = keys.collect::<Result<Vec<_>, String>>()?;
-        if keys.is_empty() { Err("the file has no key".to_owned()) } else { Ok(Self(keys)) }
+        if keys.is_empty() {
+            Err("the file has no key".to_owned())
+        } else {
+            Ok(Self(keys))
+        }
     }
 
     /// Signs a message with each key.
     fn signatures(&self, id: &str, timestamp: i64, body: &[u8]) -> String {
         let signature = |key: &Vec<u8>| {
-            let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
+            let mut mac =
+                Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
             mac.update(format!("{id}.{timestamp}.").as_bytes());
             mac.update(body);
             format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
@@ -77,10 +88,15 @@ impl SigningKeys {
     }
 }
 
-/// The identity in the form of Standard Webhooks: without dots, because dots separate the parts of the signed text.
+/// The identity in the form of Standard Webhooks: without dots, because dots separate the parts of
+/// the signed text.
 fn id(identity: &str) -> String {
     let digest = Sha256::digest(identity);
-    let digits: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let digits: String = digest
+        .iter()
+        .take(16)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     format!("msg_{digits}")
 }
 
@@ -93,32 +109,46 @@ pub struct NotifyFault {
     pub again: bool,
 }
 
-/// Sends a message in JSON and waits for a status of success. It follows no redirect, and reads no body of the answer.
+/// Sends a message in JSON and waits for a status of success. It follows no redirect, and reads no
+/// body of the answer.
 pub async fn notify(message: &Notification<'_>) -> Result<(), NotifyFault> {
     let fault = |again| move |reason: String| NotifyFault { reason, again };
     let url = Url::parse(message.url);
-    let url =
-        url.map_err(|error| fault(false)(format!("the URL of a notification can't be used: {error}")))?;
+    let url = url.map_err(|error| {
+        fault(false)(format!("the URL of a notification can't be used: {error}"))
+    })?;
     let host = url.host_str().unwrap_or("the receiver").to_owned();
     let builder = Credentials::default().add_to(builder(0), url.scheme() == "https");
     let failed = |error: reqwest::Error| {
-        fault(true)(format!("{host} was not notified: {}", HttpCause(error.without_url())))
+        fault(true)(format!(
+            "{host} was not notified: {}",
+            HttpCause(error.without_url())
+        ))
     };
     let http = builder.build().map_err(failed)?;
     let (id, timestamp) = (id(message.identity), Timestamp::now().as_second());
     let body = message.body.to_string().into_bytes();
-    let mut request =
-        http.post(url).header(IDENTITY, message.identity).header("content-type", "application/json");
+    let mut request = http
+        .post(url)
+        .header(IDENTITY, message.identity)
+        .header("content-type", "application/json");
     request = request.header(ID, &id).header(TIMESTAMP, timestamp);
     if let Some(keys) = message.keys {
         request = request.header(SIGNATURE, keys.signatures(&id, timestamp, &body));
     }
-    let answer = request.body(body).timeout(message.patience).send().await.map_err(failed)?;
+    let answer = request
+        .body(body)
+        .timeout(message.patience)
+        .send()
+        .await
+        .map_err(failed)?;
     let status = answer.status();
     if status.is_success() {
         return Ok(());
     }
-    Err(fault(true)(format!("{host} answered a notification with {status}")))
+    Err(fault(true)(format!(
+        "{host} answered a notification with {status}"
+    )))
 }
 
 #[cfg(test)]
@@ -129,8 +159,11 @@ mod tests {
     #[test]
     fn signatures_are_those_of_standard_webhooks() {
         let keys = SigningKeys::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n").unwrap();
-        let signed =
-            keys.signatures("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#);
+        let signed = keys.signatures(
+            "msg_p5jXN8AQM9LWM0D4loKWxJek",
+            1_614_265_330,
+            br#"{"test": 2432232314}"#,
+        );
         assert_eq!(signed, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
     }
 
@@ -140,7 +173,11 @@ mod tests {
         let two = SigningKeys::parse(&format!("{key}\n\n{key}\n")).unwrap();
         assert_eq!(two.signatures("a", 1, b"b").split(' ').count(), 2);
         assert!(!format!("{two:?}").contains("MfKQ"));
-        for (bad, said) in [("", "no key"), ("secret", "line 1"), (&format!("{key}\nwhsec_MfKQ"), "line 2")] {
+        for (bad, said) in [
+            ("", "no key"),
+            ("secret", "line 1"),
+            (&format!("{key}\nwhsec_MfKQ"), "line 2"),
+        ] {
             let error = SigningKeys::parse(bad).unwrap_err();
             assert!(error.contains(said) && !error.contains("MfKQ"), "{error}");
         }

@@ -13,7 +13,8 @@ use crate::error::ClientError;
 impl Client {
     /// `GET /v1/rules`.
     pub async fn rules(&self) -> Result<Answer<RuleList>, ClientError> {
-        self.whole(self.transport.request(Method::GET, ["v1", "rules"], JSON)).await
+        self.whole(self.transport.request(Method::GET, ["v1", "rules"], JSON))
+            .await
     }
 
     /// `GET /v1/rules/{name}`.
@@ -21,14 +22,16 @@ impl Client {
         self.whole(self.of_rule(Method::GET, name, [])?).await
     }
 
-    /// `PUT /v1/rules/{name}`: creates (201) or replaces (200) a rule. The list of its revisions shows `message`.
+    /// `PUT /v1/rules/{name}`: creates (201) or replaces (200) a rule. The list of its revisions
+    /// shows `message`.
     pub async fn put_rule(
         &self,
         name: &str,
         rule: &RuleDocument,
         message: Option<&str>,
     ) -> Result<Answer<RuleStatus>, ClientError> {
-        self.whole(explained(self.of_rule(Method::PUT, name, [])?, message).json(rule)).await
+        self.whole(explained(self.of_rule(Method::PUT, name, [])?, message).json(rule))
+            .await
     }
 
     /// `DELETE /v1/rules/{name}`.
@@ -38,8 +41,12 @@ impl Client {
     }
 
     /// `GET /v1/rules/{name}/revisions`.
-    pub async fn rule_revisions(&self, name: &str) -> Result<Answer<RuleRevisionList>, ClientError> {
-        self.whole(self.of_rule(Method::GET, name, ["revisions"])?).await
+    pub async fn rule_revisions(
+        &self,
+        name: &str,
+    ) -> Result<Answer<RuleRevisionList>, ClientError> {
+        self.whole(self.of_rule(Method::GET, name, ["revisions"])?)
+            .await
     }
 
     /// `POST /v1/rules/{name}/rollback`.
@@ -55,12 +62,17 @@ impl Client {
 
     /// `GET /v1/templates`, without sources.
     pub async fn templates(&self) -> Result<Answer<TemplateList>, ClientError> {
-        self.whole(self.transport.request(Method::GET, ["v1", "templates"], JSON)).await
+        self.whole(
+            self.transport
+                .request(Method::GET, ["v1", "templates"], JSON),
+        )
+        .await
     }
 
     /// `GET /v1/templates/{name}`.
     pub async fn template(&self, name: &str) -> Result<Answer<TemplateStatus>, ClientError> {
-        self.whole(self.named(Method::GET, "templates", name, [])?).await
+        self.whole(self.named(Method::GET, "templates", name, [])?)
+            .await
     }
 
     /// `PUT /v1/templates/{name}`: creates (201) or replaces (200) a template.
@@ -75,9 +87,16 @@ impl Client {
     }
 
     /// `DELETE /v1/templates/{name}`.
-    pub async fn delete_template(&self, name: &str, message: Option<&str>) -> Result<(), ClientError> {
+    pub async fn delete_template(
+        &self,
+        name: &str,
+        message: Option<&str>,
+    ) -> Result<(), ClientError> {
         let request = self.named(Method::DELETE, "templates", name, [])?;
-        self.transport.send(explained(request, message)).await.map(drop)
+        self.transport
+            .send(explained(request, message))
+            .await
+            .map(drop)
     }
 
     fn of_rule<const N: usize>(
@@ -99,6 +118,8 @@ impl Client {
         if matches!(name, "." | "..") {
             return Err(ClientError::Name(name.to_owned()));
         }
-        Ok(self.transport.request(method, ["v1", kind, name].into_iter().chain(rest), JSON))
+        Ok(self
+            .transport
+            .request(method, ["v1", kind, name].into_iter().chain(rest), JSON))
     }
 }

@@ -37,7 +37,10 @@ impl Server {
 pub(crate) fn is_exposed(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let is_own = host == "localhost"
-        || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+        || host
+            .trim_matches(['[', ']'])
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback());
     url.scheme() == "http" && !is_own
 }
 
@@ -54,11 +57,16 @@ pub struct NamedServer {
 
 impl NamedServer {
     pub fn unnamed(server: Server) -> Self {
-        Self { name: server.to_string(), server, labels: BTreeMap::new(), line: 0 }
+        Self {
+            name: server.to_string(),
+            server,
+            labels: BTreeMap::new(),
+            line: 0,
+        }
     }
 
-    /// Reads the daemons of a file: `URL`, or `NAME URL` and labels `KEY=VALUE` on each line; `#` begins a comment. An error
-    /// names the file and the line.
+    /// Reads the daemons of a file: `URL`, or `NAME URL` and labels `KEY=VALUE` on each line; `#`
+    /// begins a comment. An error names the file and the line.
     pub fn list(path: &Path, text: &str) -> Result<Vec<Self>, String> {
         let mut found: Vec<Self> = Vec::new();
         for (number, line) in text.lines().enumerate() {
@@ -76,14 +84,21 @@ impl NamedServer {
             for label in labels {
                 let pair = label.split_once('=').filter(|(key, _)| !key.is_empty());
                 let (key, value) = pair.ok_or_else(|| {
-                    at(format!("{label:?} can't be a label; write URL, or NAME URL, or NAME URL KEY=VALUE"))
+                    at(format!(
+                        "{label:?} can't be a label; write URL, or NAME URL, or NAME URL KEY=VALUE"
+                    ))
                 })?;
                 pairs.insert(key.to_owned(), value.to_owned());
             }
             if found.iter().any(|other| other.name == name) {
                 return Err(at(format!("there are two servers {name:?}")));
             }
-            found.push(Self { name: name.to_owned(), server, labels: pairs, line: number + 1 });
+            found.push(Self {
+                name: name.to_owned(),
+                server,
+                labels: pairs,
+                line: number + 1,
+            });
         }
         if found.is_empty() {
             return Err(format!("{} names no server", path.display()));
@@ -133,7 +148,10 @@ mod tests {
     fn addresses() {
         let http = |url: &str| Ok(Server::Http(Url::parse(url).unwrap()));
         for (text, expected) in [
-            (Server::DEFAULT, Ok(Server::Unix("/run/twinprobe/twinprobe.sock".into()))),
+            (
+                Server::DEFAULT,
+                Ok(Server::Unix("/run/twinprobe/twinprobe.sock".into())),
+            ),
             ("unix:///tmp/s", Ok(Server::Unix("/tmp/s".into()))),
             ("http://127.0.0.1:8080", http("http://127.0.0.1:8080/")),
             ("http://[::1]:8080/", http("http://[::1]:8080/")),
@@ -158,16 +176,25 @@ mod tests {
     fn only_http_beyond_this_machine_is_exposed() {
         let exposed = |text: &str| text.parse::<Server>().unwrap().is_exposed();
         assert!(exposed("http://gw-1:9470") && exposed("http://192.0.2.1:9470"));
-        for text in
-            ["unix:/s", "https://gw-1:9470", "http://127.0.0.1:9470", "http://[::1]:1", "http://localhost"]
-        {
+        for text in [
+            "unix:/s",
+            "https://gw-1:9470",
+            "http://127.0.0.1:9470",
+            "http://[::1]:1",
+            "http://localhost",
+        ] {
             assert!(!exposed(text), "{text}");
         }
     }
 
     #[test]
     fn an_address_is_shown_as_it_is_read() {
-        for text in [Server::DEFAULT, "http://[::1]:8080", "http://host", "https://host:8443"] {
+        for text in [
+            Server::DEFAULT,
+            "http://[::1]:8080",
+            "http://host",
+            "https://host:8443",
+        ] {
             assert_eq!(text.parse::<Server>().unwrap().to_string(), text);
         }
     }

@@ -1,4 +1,5 @@
-//! Requests over a Unix socket or TCP. TLS is rustls with ring, which needs nothing but a C compiler to build.
+//! Requests over a Unix socket or TCP. TLS is rustls with ring, which needs nothing but a C
+//! compiler to build.
 
 use std::error::Error;
 use std::io;
@@ -14,7 +15,8 @@ use crate::error::{ClientError, HttpCause};
 use crate::server::Server;
 use twinprobe_api::Problem;
 
-/// The time for a connection. The kernel alone would try for two minutes to reach a host without power.
+/// The time for a connection. The kernel alone would try for two minutes to reach a host without
+/// power.
 const CONNECT: Duration = Duration::from_secs(5);
 /// The time between two attempts at a Unix socket whose queue of connections is full.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -33,8 +35,8 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// Creates the HTTP client, which keeps up to `idle` connections that no request uses. Opens no connection yet. `at` is the
-    /// address of the server's host, if DNS does not know it.
+    /// Creates the HTTP client, which keeps up to `idle` connections that no request uses. Opens no
+    /// connection yet. `at` is the address of the server's host, if DNS does not know it.
     pub fn new(
         server: Server,
         at: Option<SocketAddr>,
@@ -43,7 +45,9 @@ impl Transport {
     ) -> Result<Self, ClientError> {
         let (builder, root) = match &server {
             Server::Unix(path) => (
-                credentials.add_to(builder(idle), false).unix_socket(path.as_path()),
+                credentials
+                    .add_to(builder(idle), false)
+                    .unix_socket(path.as_path()),
                 Url::parse("http://localhost").expect("a constant URL"),
             ),
             Server::Http(url) => {
@@ -55,23 +59,35 @@ impl Transport {
                 (builder, url.clone())
             }
         };
-        let http = builder.build().map_err(|error| ClientError::Setup(HttpCause(error)))?;
-        Ok(Self { http, server, root, most: usize::MAX, role: None })
+        let http = builder
+            .build()
+            .map_err(|error| ClientError::Setup(HttpCause(error)))?;
+        Ok(Self {
+            http,
+            server,
+            root,
+            most: usize::MAX,
+            role: None,
+        })
     }
 
-    /// Returns a transport for another daemon that shares this HTTP client, if the other daemon also uses TLS, or neither does.
-    /// So the authorities of the system are read once.
+    /// Returns a transport for another daemon that shares this HTTP client, if the other daemon
+    /// also uses TLS, or neither does. So the authorities of the system are read once.
     pub fn elsewhere(&self, server: &Server) -> Option<Self> {
         match (&self.server, server) {
             (Server::Http(here), Server::Http(there)) if here.scheme() == there.scheme() => {
-                Some(Self { server: server.clone(), root: there.clone(), ..self.clone() })
+                Some(Self {
+                    server: server.clone(),
+                    root: there.clone(),
+                    ..self.clone()
+                })
             }
             _ => None,
         }
     }
 
-    /// Returns a request for `/first/second/...`. A segment is encoded, so that no character of it ends the
-    /// segment.
+    /// Returns a request for `/first/second/...`. A segment is encoded, so that no character of it
+    /// ends the segment.
     pub fn request<'a>(
         &self,
         method: Method,
@@ -90,13 +106,19 @@ impl Transport {
         }
     }
 
-    /// Sends the request and waits for the head of the answer. Returns the answer, and the request's method and path.
+    /// Sends the request and waits for the head of the answer. Returns the answer, and the
+    /// request's method and path.
     pub async fn send(&self, request: RequestBuilder) -> Result<(String, Response), ClientError> {
-        let request = request.build().map_err(|error| ClientError::Setup(HttpCause(error)))?;
+        let request = request
+            .build()
+            .map_err(|error| ClientError::Setup(HttpCause(error)))?;
         let call = format!("{} {}", request.method(), request.url().path());
         let response = self.execute(request).await.map_err(|error| {
             if error.is_connect() {
-                ClientError::Connect { server: self.server.clone(), source: HttpCause(error) }
+                ClientError::Connect {
+                    server: self.server.clone(),
+                    source: HttpCause(error),
+                }
             } else {
                 ClientError::exchange(&call, error)
             }
@@ -109,12 +131,14 @@ impl Transport {
         Err(ClientError::Refused(Box::new(Problem::read(status, &body))))
     }
 
-    /// Sends the request. A daemon whose queue of connections is full lets TCP wait, but refuses a Unix socket at once: the client
-    /// waits instead.
+    /// Sends the request. A daemon whose queue of connections is full lets TCP wait, but refuses a
+    /// Unix socket at once: the client waits instead.
     async fn execute(&self, request: Request) -> reqwest::Result<Response> {
         let began = Instant::now();
         loop {
-            let Some(copy) = request.try_clone() else { return self.http.execute(request).await };
+            let Some(copy) = request.try_clone() else {
+                return self.http.execute(request).await;
+            };
             match self.http.execute(copy).await {
                 Err(error) if is_queue_full(&error) && began.elapsed() < CONNECT => {
                     tokio::time::sleep(AGAIN).await;
@@ -125,11 +149,15 @@ impl Transport {
     }
 }
 
-/// Tells whether a Unix socket took no connection because too many wait there already (`EAGAIN` of connect(2)).
+/// Tells whether a Unix socket took no connection because too many wait there already (`EAGAIN` of
+/// connect(2)).
 fn is_queue_full(error: &reqwest::Error) -> bool {
     let mut cause = error.source().filter(|_| error.is_connect());
     while let Some(at) = cause {
-        if at.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+        if at
+            .downcast_ref::<io::Error>()
+            .is_some_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        {
             return true;
         }
         cause = at.source();
@@ -138,11 +166,22 @@ fn is_queue_full(error: &reqwest::Error) -> bool {
 }
 
 /// Reads an answer of at most `most` bytes to its end.
-pub(crate) async fn body(call: &str, mut response: Response, most: usize) -> Result<Vec<u8>, ClientError> {
+pub(crate) async fn body(
+    call: &str,
+    mut response: Response,
+    most: usize,
+) -> Result<Vec<u8>, ClientError> {
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| ClientError::exchange(call, error))? {
+    while let Some(chunk) = response
+        .chunk()
+        .await
+        .map_err(|error| ClientError::exchange(call, error))?
+    {
         if body.len() + chunk.len() > most {
-            return Err(ClientError::TooLarge { call: call.to_owned(), most });
+            return Err(ClientError::TooLarge {
+                call: call.to_owned(),
+                most,
+            });
         }
         body.extend_from_slice(&chunk);
     }
@@ -155,7 +194,8 @@ pub(crate) fn builder(idle: usize) -> ClientBuilder {
     reqwest::Client::builder()
         .no_proxy()
         .redirect(Policy::none())
-        // By default each request opens a new connection: a kept one might lead to a daemon that has ended.
+        // By default each request opens a new connection: a kept one might lead to a daemon that
+        // has ended.
         .pool_max_idle_per_host(idle)
         .connect_timeout(CONNECT)
 }
@@ -168,14 +208,25 @@ mod tests {
 
     #[test]
     fn names_stay_inside_their_segment() {
-        let transport =
-            Transport::new("http://host:81".parse().unwrap(), None, &Credentials::default(), 0).unwrap();
+        let transport = Transport::new(
+            "http://host:81".parse().unwrap(),
+            None,
+            &Credentials::default(),
+            0,
+        )
+        .unwrap();
         let url = |name| {
             let request = transport.request(Method::GET, ["v1", "probes", name, "metrics"], "*/*");
             request.build().unwrap().url().to_string()
         };
-        assert_eq!(url("flow-features_2.1"), "http://host:81/v1/probes/flow-features_2.1/metrics");
-        assert_eq!(url("a/b c?#ä%2F"), "http://host:81/v1/probes/a%2Fb%20c%3F%23%C3%A4%252F/metrics");
+        assert_eq!(
+            url("flow-features_2.1"),
+            "http://host:81/v1/probes/flow-features_2.1/metrics"
+        );
+        assert_eq!(
+            url("a/b c?#ä%2F"),
+            "http://host:81/v1/probes/a%2Fb%20c%3F%23%C3%A4%252F/metrics"
+        );
     }
 
     #[test]
@@ -201,28 +252,47 @@ mod tests {
         let first = tokio::net::UnixStream::connect(&path).await.unwrap();
         let full = tokio::net::UnixStream::connect(&path).await.unwrap_err();
         assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
-        let transport = Transport::new(Server::Unix(path), None, &Credentials::default(), 0).unwrap();
+        let transport =
+            Transport::new(Server::Unix(path), None, &Credentials::default(), 0).unwrap();
         let request = transport.request(Method::GET, ["x"], "*/*");
-        let asked = tokio::spawn(async move { transport.send(request).await.map(|(call, _)| call) });
+        let asked =
+            tokio::spawn(async move { transport.send(request).await.map(|(call, _)| call) });
         tokio::time::sleep(2 * AGAIN).await;
         assert!(!asked.is_finished(), "the request waits");
         drop((first, listener.accept().await.unwrap()));
         let (mut stream, _) = listener.accept().await.unwrap();
-        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            .await
+            .unwrap();
         assert_eq!(asked.await.unwrap().unwrap(), "GET /x");
     }
 
     #[tokio::test]
     async fn the_library_speaks_tls() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let server = format!("https://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let server = format!("https://{}", listener.local_addr().unwrap())
+            .parse()
+            .unwrap();
         let served = tokio::spawn(async move {
             let mut first = [0];
-            listener.accept().await.unwrap().0.read_exact(&mut first).await.unwrap();
+            listener
+                .accept()
+                .await
+                .unwrap()
+                .0
+                .read_exact(&mut first)
+                .await
+                .unwrap();
             first
         });
         let transport = Transport::new(server, None, &Credentials::default(), 0).unwrap();
-        assert!(transport.send(transport.request(Method::GET, ["x"], "*/*")).await.is_err());
+        assert!(
+            transport
+                .send(transport.request(Method::GET, ["x"], "*/*"))
+                .await
+                .is_err()
+        );
         assert_eq!(served.await.unwrap(), [22], "a handshake record");
     }
 }

@@ -21,8 +21,15 @@ const ALIASES: &str = "a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,
 #[test]
 fn configurations() {
     let deep = format!("{}1{}", "[".repeat(5000), "]".repeat(5000));
-    let seeds = [EVERYTHING, YAML, ALIASES, "--- {}\n--- {}\n", "interfaces: [", &deep]
-        .map(|text| text.as_bytes().to_vec());
+    let seeds = [
+        EVERYTHING,
+        YAML,
+        ALIASES,
+        "--- {}\n--- {}\n",
+        "interfaces: [",
+        &deep,
+    ]
+    .map(|text| text.as_bytes().to_vec());
     runner::run("config", Duration::from_secs(2), &seeds, config::config);
     runner::assert_little_memory();
 }

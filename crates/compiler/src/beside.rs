@@ -1,4 +1,5 @@
-//! The files that a client sends along with a source, in a directory that only one compilation sees.
+//! The files that a client sends along with a source, in a directory that only one compilation
+//! sees.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -30,11 +31,13 @@ pub struct FilesBeside {
 }
 
 impl FilesBeside {
-    /// Makes the files of a unit, and a view with these files in addition to `view`. The types of the kernel
-    /// appear under each of the unit's names for them. `own` is the name and the text of one more file.
+    /// Makes the files of a unit, and a view with these files in addition to `view`. The types of
+    /// the kernel appear under each of the unit's names for them. `own` is the name and the text of
+    /// one more file.
     pub fn new(view: &Value, unit: &Unit<'_>, own: Option<(&str, &str)>) -> io::Result<Self> {
         let texts = || unit.files.values().map(String::as_str).chain([unit.source]);
-        // A file of all types conflicts with the API's own definitions: there the name is that of a file with a few types.
+        // A file of all types conflicts with the API's own definitions: there the name is that of a
+        // file with a few types.
         let is_own = texts().flat_map(included).any(|name| name == API);
         let types: BTreeSet<&str> = texts()
             .flat_map(included)
@@ -53,24 +56,32 @@ impl FilesBeside {
         }
         let (mut inherited, mut entries) = (Vec::new(), Vec::new());
         let file = file_of(view, vmlinux::NAME);
-        entries.extend(types.into_iter().filter_map(|name| Some(entry(name, file.as_deref()?))));
+        entries.extend(
+            types
+                .into_iter()
+                .filter_map(|name| Some(entry(name, file.as_deref()?))),
+        );
         let of_host = helpers.into_iter().map(|name| {
             let header = of_libbpf(name).unwrap_or(name);
             (name, format!("#include <bpf/{header}>\n"))
         });
-        let files = unit.files.iter().map(|(name, text)| (name.as_str(), text.clone()));
+        let files = unit
+            .files
+            .iter()
+            .map(|(name, text)| (name.as_str(), text.clone()));
         let own = own.map(|(name, text)| (name, text.to_owned()));
         for (name, text) in files.chain(of_host).chain(own) {
             let file = sealed("beside", text.as_bytes())?;
             entries.push(entry(name, &path(&file)));
             inherited.push(file);
         }
-        // A name that leaves the source's folder means a file in the folder: programs share headers with
-        // others beside them.
+        // A name that leaves the source's folder means a file in the folder: programs share headers
+        // with others beside them.
         let inner = [INNER; ABOVE].join("/");
         entries.push(json!({ "type": "directory", "name": inner, "contents": [] }));
         let mut view = view.clone();
-        // A file of a few types that the project itself has under that name comes in place of all types, also in angle brackets.
+        // A file of a few types that the project itself has under that name comes in place of all
+        // types, also in angle brackets.
         if unit.files.contains_key(vmlinux::NAME)
             && let Some(common) = view["roots"][0]["contents"].as_array_mut()
         {
@@ -82,7 +93,10 @@ impl FilesBeside {
         let description = sealed("view", view.to_string().as_bytes())?;
         let overlay = Some(path(&description));
         inherited.push(description);
-        Ok(Self { inherited: inherited.into(), overlay })
+        Ok(Self {
+            inherited: inherited.into(),
+            overlay,
+        })
     }
 
     /// Shows clang the view with the files in place of the usual one.
@@ -92,15 +106,18 @@ impl FilesBeside {
         if let Some(usual) = usual.and_then(|at| arguments.get_mut(at + 1)) {
             *usual = overlay.into();
         }
-        // Returns the directories in which clang looks for names in quotation marks, before it looks for headers.
-        let inner = (0..=ABOVE).map(|depth| format!("{BESIDE}{}", format!("/{INNER}").repeat(depth)));
+        // Returns the directories in which clang looks for names in quotation marks, before it
+        // looks for headers.
+        let inner =
+            (0..=ABOVE).map(|depth| format!("{BESIDE}{}", format!("/{INNER}").repeat(depth)));
         let quoted = inner.flat_map(|folder| ["-iquote".to_owned(), folder]);
         let bracketed = ["-idirafter", BESIDE].map(str::to_owned);
         arguments.splice(0..0, quoted.chain(bracketed).map(OsString::from));
     }
 }
 
-/// Returns the name of a header of libbpf for programs that a project has in a folder of its own, as a submodule or as a copy.
+/// Returns the name of a header of libbpf for programs that a project has in a folder of its own,
+/// as a submodule or as a copy.
 fn of_libbpf(name: &str) -> Option<&str> {
     let (folder, header) = name.rsplit_once('/')?;
     (folder != OF_HOST && LIBBPF_HEADERS.contains(&header)).then_some(header)

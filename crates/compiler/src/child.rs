@@ -14,7 +14,8 @@ use tokio::process::{Child, Command};
 use crate::confine::confine::Confinement;
 use crate::limits::CompileLimits;
 
-/// The length of a tick in `/proc/PID/stat`, in milliseconds. It is the same on all machines that run eBPF.
+/// The length of a tick in `/proc/PID/stat`, in milliseconds. It is the same on all machines that
+/// run eBPF.
 const TICK: u64 = 10;
 
 /// The outcome of a run.
@@ -30,9 +31,9 @@ pub enum ChildOutcome {
     ObjectTooLarge,
 }
 
-/// Runs `clang`, confined, on `input`, which a client wrote. The child inherits the files in memory of `inherited`,
-/// beside those of the confinement. The child has ended when this function returns: at a limit it is killed
-/// and reaped, and with this future it is killed.
+/// Runs `clang`, confined, on `input`, which a client wrote. The child inherits the files in memory
+/// of `inherited`, beside those of the confinement. The child has ended when this function returns:
+/// at a limit it is killed and reaped, and with this future it is killed.
 pub async fn run(
     clang: &Path,
     arguments: &[OsString],
@@ -56,10 +57,18 @@ pub async fn run(
         };
         // The time is readable because nothing has waited for the child yet, even after a kill.
         let cpu_time = child.id().and_then(cpu_time).unwrap_or_default();
-        // The child has closed its pipes, but may still run: the time limit covers the wait for its end too.
-        Ok(ChildOutcome::Ended { status: child.wait().await?, elf, log, cpu_time })
+        // The child has closed its pipes, but may still run: the time limit covers the wait for its
+        // end too.
+        Ok(ChildOutcome::Ended {
+            status: child.wait().await?,
+            elf,
+            log,
+            cpu_time,
+        })
     };
-    let outcome = tokio::time::timeout(limits.time, whole_run).await.unwrap_or(Ok(ChildOutcome::TimedOut));
+    let outcome = tokio::time::timeout(limits.time, whole_run)
+        .await
+        .unwrap_or(Ok(ChildOutcome::TimedOut));
     if !matches!(outcome, Ok(ChildOutcome::Ended { .. })) {
         child.kill().await?;
     }
@@ -86,8 +95,8 @@ pub fn command(clang: &Path) -> std::process::Command {
     command
 }
 
-/// Writes and reads at the same time, because clang may fill one pipe before it has emptied the other.
-/// Returns `None` if the object is too large.
+/// Writes and reads at the same time, because clang may fill one pipe before it has emptied the
+/// other. Returns `None` if the object is too large.
 async fn talk(
     child: &mut Child,
     input: &[u8],
@@ -110,7 +119,11 @@ async fn talk(
         let limit = limits.object as u64 + 1;
         stdout.take(limit).read_to_end(&mut elf).await?;
         // An error ends the other two futures of `try_join!` as well.
-        if elf.len() > limits.object { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(elf) }
+        if elf.len() > limits.object {
+            Err(io::ErrorKind::FileTooLarge.into())
+        } else {
+            Ok(elf)
+        }
     };
     match tokio::try_join!(feed, object, read_log(stderr, limits.log)) {
         Ok(((), elf, log)) => Ok(Some((elf, log))),
@@ -119,11 +132,14 @@ async fn talk(
     }
 }
 
-/// Returns the first `limit` bytes. The rest is read as well, so that the child does not block on a full
-/// pipe.
+/// Returns the first `limit` bytes. The rest is read as well, so that the child does not block on a
+/// full pipe.
 async fn read_log(mut stderr: impl AsyncRead + Unpin, limit: usize) -> io::Result<String> {
     let mut log = Vec::new();
-    (&mut stderr).take(limit as u64).read_to_end(&mut log).await?;
+    (&mut stderr)
+        .take(limit as u64)
+        .read_to_end(&mut log)
+        .await?;
     let dropped = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await?;
     let mut text = String::from_utf8_lossy(&log).into_owned();
     if dropped > 0 {

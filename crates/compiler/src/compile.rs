@@ -1,5 +1,6 @@
-//! Compilation of eBPF C to an ELF object with clang as a child process. Clang reads the user's source from
-//! its stdin and writes the object to its stdout; its messages become findings that name lines of the source.
+//! Compilation of eBPF C to an ELF object with clang as a child process. Clang reads the user's
+//! source from its stdin and writes the object to its stdout; its messages become findings that
+//! name lines of the source.
 
 mod doubled;
 mod labels;
@@ -55,7 +56,8 @@ impl Compiler {
     /// Compiles a source. The rejection has clang's diagnostics and its log.
     pub async fn compile(&self, unit: &Unit<'_>) -> Result<CompiledObject, Rejection> {
         let field = unit.field;
-        let refuse = |message: String| Rejection::from(Finding::new(Stage::Compile, field, message));
+        let refuse =
+            |message: String| Rejection::from(Finding::new(Stage::Compile, field, message));
         let told = dialect::told(unit)?;
         let arguments = self.arguments(unit, told.as_ref());
         let key = ObjectKey::new(&self.clang, &arguments, unit);
@@ -66,7 +68,9 @@ impl Compiler {
         if Self::follows_types(unit) {
             let types = Arc::clone(&self.types);
             let written = tokio::task::spawn_blocking(move || types.write()).await;
-            written.unwrap_or_else(|error| Err(error.to_string())).map_err(refuse)?;
+            written
+                .unwrap_or_else(|error| Err(error.to_string()))
+                .map_err(refuse)?;
         }
         let not_run = |error| refuse(format!("could not run {}: {error}", self.clang.display()));
         match self.outcome(arguments, unit).await.map_err(not_run)? {
@@ -76,23 +80,36 @@ impl Compiler {
                     "the compilation took longer than {limit} s by the clock; the host is busy, try again"
                 )))
             }
-            ChildOutcome::Ended { status, cpu_time, .. } if self.is_over(status, cpu_time) => {
+            ChildOutcome::Ended {
+                status, cpu_time, ..
+            } if self.is_over(status, cpu_time) => {
                 let limit = self.limits.cpu_time.as_secs();
                 Err(refuse(format!(
                     "the compilation needed more than {limit} s of processor time; make the source smaller, above all its macros \
                      and the loops that are unrolled"
                 )))
             }
-            ChildOutcome::ObjectTooLarge => {
-                Err(refuse(format!("the compiled object is larger than {} MiB", self.limits.object >> 20)))
-            }
-            ChildOutcome::Ended { status, elf, log, .. } => {
+            ChildOutcome::ObjectTooLarge => Err(refuse(format!(
+                "the compiled object is larger than {} MiB",
+                self.limits.object >> 20
+            ))),
+            ChildOutcome::Ended {
+                status, elf, log, ..
+            } => {
                 let (log, headers) = take_headers(&log);
                 let log = log.replace(&format!("{STDIN_NAME}:"), &format!("{SOURCE_NAME}:"));
                 let parsed = diagnostics::parse(field, &log);
                 if status.success() {
-                    let elf = without_debug_information(&elf).ok().flatten().unwrap_or(elf);
-                    let object = CompiledObject { elf, warnings: parsed.warnings, shared, reused: false };
+                    let elf = without_debug_information(&elf)
+                        .ok()
+                        .flatten()
+                        .unwrap_or(elf);
+                    let object = CompiledObject {
+                        elf,
+                        warnings: parsed.warnings,
+                        shared,
+                        reused: false,
+                    };
                     self.known.keep(key, &object, &self.clang, headers);
                     return Ok(object);
                 }
@@ -101,21 +118,31 @@ impl Compiler {
                 if log.contains(OUT_OF_MEMORY) {
                     // Other messages are consequences of the missing memory.
                     let limit = self.limits.data >> 20;
-                    return Err(refuse(format!("the compiler needed more than {limit} MiB")).with_log(log));
+                    return Err(
+                        refuse(format!("the compiler needed more than {limit} MiB")).with_log(log)
+                    );
                 }
                 if errors.is_empty() {
-                    errors.push(Finding::new(Stage::Compile, field, unexplained(status, &log)));
+                    errors.push(Finding::new(
+                        Stage::Compile,
+                        field,
+                        unexplained(status, &log),
+                    ));
                 }
                 Err(Rejection::from(errors).with_log(log))
             }
         }
     }
 
-    /// Compiles a unit. If the source has declarations right behind labels, and clang is too old for them, clang runs again
-    /// with empty statements between them; the first outcome counts if that does not help.
+    /// Compiles a unit. If the source has declarations right behind labels, and clang is too old
+    /// for them, clang runs again with empty statements between them; the first outcome counts if
+    /// that does not help.
     async fn outcome(&self, arguments: Vec<OsString>, unit: &Unit<'_>) -> io::Result<ChildOutcome> {
         let first = self.apart(arguments.clone(), unit).await?;
-        let mut texts = UnitTexts { source: unit.source.to_owned(), files: unit.files.clone() };
+        let mut texts = UnitTexts {
+            source: unit.source.to_owned(),
+            files: unit.files.clone(),
+        };
         let mut later = None;
         for _ in 0..LABEL_RUNS {
             match later.as_ref().unwrap_or(&first) {
@@ -123,33 +150,42 @@ impl Compiler {
                     if !status.success() && texts.separate(log, STDIN_NAME) => {}
                 _ => break,
             }
-            let unit = Unit { source: &texts.source, files: &texts.files, ..*unit };
+            let unit = Unit {
+                source: &texts.source,
+                files: &texts.files,
+                ..*unit
+            };
             later = Some(self.apart(arguments.clone(), &unit).await?);
         }
-        let helps =
-            |later: &ChildOutcome| matches!(later, ChildOutcome::Ended { status, .. } if status.success());
+        let helps = |later: &ChildOutcome| matches!(later, ChildOutcome::Ended { status, .. } if status.success());
         Ok(later.filter(helps).unwrap_or(first))
     }
 
-    /// Compiles a unit. If the host's headers define names that the source defines itself, clang runs once more with other names
-    /// in these headers; the first outcome counts if that does not help.
+    /// Compiles a unit. If the host's headers define names that the source defines itself, clang
+    /// runs once more with other names in these headers; the first outcome counts if that does not
+    /// help.
     async fn apart(&self, arguments: Vec<OsString>, unit: &Unit<'_>) -> io::Result<ChildOutcome> {
         let run = async |mut arguments: Vec<OsString>, apart: Option<&str>| {
-            let beside = FilesBeside::new(&self.view, unit, apart.map(|text| (doubled::NAME, text)))?;
+            let beside =
+                FilesBeside::new(&self.view, unit, apart.map(|text| (doubled::NAME, text)))?;
             beside.show(&mut arguments);
             self.run(&mut arguments, unit.source, &beside).await
         };
         let first = run(arguments.clone(), None).await?;
-        let ChildOutcome::Ended { status, log, .. } = &first else { return Ok(first) };
-        let Some(apart) = doubled::header(log).filter(|_| !status.success()) else { return Ok(first) };
+        let ChildOutcome::Ended { status, log, .. } = &first else {
+            return Ok(first);
+        };
+        let Some(apart) = doubled::header(log).filter(|_| !status.success()) else {
+            return Ok(first);
+        };
         let include = ["-include", doubled::NAME].map(OsString::from);
         let second = run(include.into_iter().chain(arguments).collect(), Some(&apart)).await?;
         let helps = matches!(&second, ChildOutcome::Ended { status, .. } if status.success());
         Ok(if helps { second } else { first })
     }
 
-    /// Runs clang. If clang 14 can't have the source's text in the debug information, clang runs once more
-    /// without that text.
+    /// Runs clang. If clang 14 can't have the source's text in the debug information, clang runs
+    /// once more without that text.
     async fn run(
         &self,
         arguments: &mut Vec<OsString>,
@@ -166,15 +202,20 @@ impl Compiler {
         child::run(clang, arguments, input, limits, confinement, inherited).await
     }
 
-    /// Tells whether the kernel has ended a run because of its processor time. The kernel also kills processes for lack
-    /// of memory.
+    /// Tells whether the kernel has ended a run because of its processor time. The kernel also
+    /// kills processes for lack of memory.
     fn is_over(&self, status: ExitStatus, cpu_time: Duration) -> bool {
         status.signal() == Some(libc::SIGKILL) && cpu_time * INACCURACY >= self.limits.cpu_time
     }
 
-    /// Tells whether a source asks for `vmlinux.h`, so that its object depends on the types of a kernel.
+    /// Tells whether a source asks for `vmlinux.h`, so that its object depends on the types of a
+    /// kernel.
     pub fn follows_types(unit: &Unit<'_>) -> bool {
-        unit.files.values().map(String::as_str).chain([unit.source]).any(KernelTypes::are_asked_for)
+        unit.files
+            .values()
+            .map(String::as_str)
+            .chain([unit.source])
+            .any(KernelTypes::are_asked_for)
     }
 
     /// Takes the types of `vmlinux.h` from this file: BTF, or an ELF file with BTF.
@@ -200,28 +241,36 @@ impl Compiler {
             arguments.extend(legacy::arguments(unit).into_iter().map(OsString::from));
         }
         arguments.extend(unit.target().map(|name| format!("-D{name}=1").into()));
-        arguments.extend(unit.defines.iter().map(|(name, value)| format!("-D{name}={value}").into()));
+        arguments.extend(
+            unit.defines
+                .iter()
+                .map(|(name, value)| format!("-D{name}={value}").into()),
+        );
         arguments.extend(["-x", "c", "-c", "-", "-o", "-"].map(OsString::from));
         arguments
     }
 }
 
-/// The kernel applies the limit to ticks, which a busy host may assign to the wrong process, but reports the exact time. A killed
-/// run counts as over its limit if it has used at least one part of this many of the limit.
+/// The kernel applies the limit to ticks, which a busy host may assign to the wrong process, but
+/// reports the exact time. A killed run counts as over its limit if it has used at least one part
+/// of this many of the limit.
 const INACCURACY: u32 = 2;
 /// The most further runs for declarations behind labels. Each run tells at most ten of them.
 const LABEL_RUNS: usize = 4;
 /// The argument that puts the source's text into the debug information.
 const EMBED: &str = "-gembed-source";
-/// The message of clang 14 for inline assembly, if the first declaration of a header comes from a macro: then
-/// this header has no text in the debug information, and others have.
+/// The message of clang 14 for inline assembly, if the first declaration of a header comes from a
+/// macro: then this header has no text in the debug information, and others have.
 const MIXED_FILES: &str = "unassigned file number";
 /// LLVM's last message when an allocation fails.
 const OUT_OF_MEMORY: &str = "LLVM ERROR: out of memory";
 
 /// Replaces the paths of files that were sent with the source by the client's names.
 fn without_folders(log: &str) -> String {
-    let (mut log, above) = (log.replace(&format!("{BESIDE}/"), ""), format!("{INNER}/../"));
+    let (mut log, above) = (
+        log.replace(&format!("{BESIDE}/"), ""),
+        format!("{INNER}/../"),
+    );
     while log.contains(&above) {
         log = log.replace(&above, "");
     }
@@ -236,7 +285,11 @@ fn unexplained(status: ExitStatus, log: &str) -> String {
     if status.signal().is_some() {
         return format!("the compiler crashed ({status}); the source may nest too deeply");
     }
-    let last = log.lines().rev().map(str::trim).find(|line| !line.is_empty());
+    let last = log
+        .lines()
+        .rev()
+        .map(str::trim)
+        .find(|line| !line.is_empty());
     last.map_or_else(|| format!("the compiler failed ({status})"), str::to_owned)
 }
 
@@ -250,8 +303,9 @@ const FLAGS: &[&str] = &[
     "-gdwarf-5",
     EMBED,
     "-ffile-prefix-map=<stdin>=probe.c",
-    // The source has one name everywhere. With two, clang 14 mixes files with and without embedded source if the first
-    // declaration comes from a macro, and its assembler then refuses inline assembly of headers.
+    // The source has one name everywhere. With two, clang 14 mixes files with and without embedded
+    // source if the first declaration comes from a macro, and its assembler then refuses inline
+    // assembly of headers.
     "-Xclang",
     "-main-file-name",
     "-Xclang",

@@ -48,7 +48,9 @@ pub fn parse(field: &str, log: &str) -> Diagnostics {
             includes.enter(from);
             continue;
         }
-        let Some((severity, location, message)) = diagnostic(line) else { continue };
+        let Some((severity, location, message)) = diagnostic(line) else {
+            continue;
+        };
         // Other mistakes in a header of the host follow from the first one.
         let of_host = location
             .map(|location| location.file)
@@ -64,28 +66,42 @@ pub fn parse(field: &str, log: &str) -> Diagnostics {
         list.push(finding(field, location, message, &mut includes));
     }
     // Another message of clang about a section that has the name of its function.
-    if found.errors.iter().any(|error| error.message.contains("clang gives both one symbol")) {
-        found.errors.retain(|error| !error.message.ends_with("is already defined"));
+    if found
+        .errors
+        .iter()
+        .any(|error| error.message.contains("clang gives both one symbol"))
+    {
+        found
+            .errors
+            .retain(|error| !error.message.ends_with("is already defined"));
     }
     // This message of clang only says that there were other errors.
     if found.errors.len() > 1 {
-        found.errors.retain(|error| !error.message.starts_with("clang frontend command failed"));
+        found
+            .errors
+            .retain(|error| !error.message.starts_with("clang frontend command failed"));
     }
     found
 }
 
-/// Returns the log without the end of an internal error of clang (stack, arguments, advice where to report
-/// it).
+/// Returns the log without the end of an internal error of clang (stack, arguments, advice where to
+/// report it).
 pub fn without_crash_report(log: &str) -> &str {
-    log.split("PLEASE submit a bug report").next().unwrap_or(log)
+    log.split("PLEASE submit a bug report")
+        .next()
+        .unwrap_or(log)
 }
 
-/// Splits `FILE:LINE:COLUMN: SEVERITY: MESSAGE`, where the position may be missing. Other lines (source excerpts,
-/// carets, counts) are not diagnostics.
+/// Splits `FILE:LINE:COLUMN: SEVERITY: MESSAGE`, where the position may be missing. Other lines
+/// (source excerpts, carets, counts) are not diagnostics.
 fn diagnostic(line: &str) -> Option<(ClangSeverity, Option<Location<'_>>, &str)> {
     if let Some(rest) = line.strip_prefix("Error at line ") {
         let (number, message) = rest.split_once(": ")?;
-        let location = Location { file: SOURCE_NAME, line: number.parse().ok()?, column: None };
+        let location = Location {
+            file: SOURCE_NAME,
+            line: number.parse().ok()?,
+            column: None,
+        };
         return Some((ClangSeverity::Error, Some(location), message));
     }
     for (marker, severity) in MARKERS {
@@ -97,7 +113,10 @@ fn diagnostic(line: &str) -> Option<(ClangSeverity, Option<Location<'_>>, &str)>
         let at = line.find(&format!(": {marker}"))?;
         Some((at, severity, &line[at + 2 + marker.len()..]))
     };
-    let (at, severity, message) = MARKERS.into_iter().filter_map(split).min_by_key(|(at, ..)| *at)?;
+    let (at, severity, message) = MARKERS
+        .into_iter()
+        .filter_map(split)
+        .min_by_key(|(at, ..)| *at)?;
     let origin = &line[..at];
     match location(origin) {
         Some(location) => Some((severity, Some(location), message)),
@@ -115,18 +134,35 @@ fn location(text: &str) -> Option<Location<'_>> {
     if let Some((file, line)) = head.rsplit_once(':')
         && let Ok(line) = line.parse()
     {
-        return Some(Location { file, line, column: Some(last) });
+        return Some(Location {
+            file,
+            line,
+            column: Some(last),
+        });
     }
-    Some(Location { file: head, line: last, column: None })
+    Some(Location {
+        file: head,
+        line: last,
+        column: None,
+    })
 }
 
-/// Tells whether clang's driver wrote the message: its prefix is the name of the call, perhaps with a
-/// version.
+/// Tells whether clang's driver wrote the message: its prefix is the name of the call, perhaps with
+/// a version.
 fn is_clang(origin: &str) -> bool {
-    origin.rsplit('/').next().is_some_and(|name| name.starts_with("clang")) && !origin.contains(' ')
+    origin
+        .rsplit('/')
+        .next()
+        .is_some_and(|name| name.starts_with("clang"))
+        && !origin.contains(' ')
 }
 
-fn finding(field: &str, location: Option<Location<'_>>, message: &str, includes: &mut Includes) -> Finding {
+fn finding(
+    field: &str,
+    location: Option<Location<'_>>,
+    message: &str,
+    includes: &mut Includes,
+) -> Finding {
     let new = |field: &str, message: &str| Finding::new(Stage::Compile, field, message);
     let Some(location) = location else {
         let (line, column) = position_inside(message);
@@ -134,17 +170,26 @@ fn finding(field: &str, location: Option<Location<'_>>, message: &str, includes:
     };
     if let Some(name) = name_beside(location.file) {
         includes.chain = None;
-        let files = field.strip_suffix("source").map(|at| format!("{at}files.{name}"));
-        return at(new(files.as_deref().unwrap_or(field), &plain(message)), location.line, location.column);
+        let files = field
+            .strip_suffix("source")
+            .map(|at| format!("{at}files.{name}"));
+        return at(
+            new(files.as_deref().unwrap_or(field), &plain(message)),
+            location.line,
+            location.column,
+        );
     }
     match location.file {
         SOURCE_NAME => {
             includes.chain = None;
             at(new(field, &plain(message)), location.line, location.column)
         }
-        // Lines here number the arguments of clang, which the user does not see; the message names the macro.
+        // Lines here number the arguments of clang, which the user does not see; the message names
+        // the macro.
         "<command line>" | "<built-in>" => {
-            let defines = field.strip_suffix("source").map(|at| format!("{at}defines"));
+            let defines = field
+                .strip_suffix("source")
+                .map(|at| format!("{at}defines"));
             new(defines.as_deref().unwrap_or(field), message)
         }
         file => {
@@ -155,25 +200,33 @@ fn finding(field: &str, location: Option<Location<'_>>, message: &str, includes:
 }
 
 fn at(finding: Finding, line: u32, column: Option<u32>) -> Finding {
-    if line == 0 { finding } else { finding.at(line, column.filter(|column| *column > 0)) }
+    if line == 0 {
+        finding
+    } else {
+        finding.at(line, column.filter(|column| *column > 0))
+    }
 }
 
-/// Finds a position in the user's source inside a message of the code generator (`... , probe.c:5:36`).
+/// Finds a position in the user's source inside a message of the code generator (`... ,
+/// probe.c:5:36`).
 fn position_inside(message: &str) -> (u32, Option<u32>) {
     let number = |text: &str| -> (u32, usize) {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         (text[..digits].parse().unwrap_or(0), digits)
     };
-    let Some((_, rest)) = message.split_once(&format!("{SOURCE_NAME}:")) else { return (0, None) };
+    let Some((_, rest)) = message.split_once(&format!("{SOURCE_NAME}:")) else {
+        return (0, None);
+    };
     let (line, digits) = number(rest);
     let column = rest[digits..].strip_prefix(':').map(|rest| number(rest).0);
     (line, column)
 }
 
-/// Replaces messages that name only internals of the backend, and shortens messages in which a header of the daemon
-/// explains the mistake in its own words.
+/// Replaces messages that name only internals of the backend, and shortens messages in which a
+/// header of the daemon explains the mistake in its own words.
 fn plain(message: &str) -> String {
-    if message.contains("signed division") || message.contains("Cannot select") && message.contains("= sdiv")
+    if message.contains("signed division")
+        || message.contains("Cannot select") && message.contains("= sdiv")
     {
         return "signed division is not supported; make the operands unsigned".to_owned();
     }
@@ -184,7 +237,10 @@ fn plain(message: &str) -> String {
     {
         return words;
     }
-    let deprecated = ["'twinprobe_trace_printk' is deprecated: ", "'call' is deprecated: nothing fills"];
+    let deprecated = [
+        "'twinprobe_trace_printk' is deprecated: ",
+        "'call' is deprecated: nothing fills",
+    ];
     if deprecated.iter().any(|begin| message.starts_with(begin))
         && let Some((_, words)) = message.split_once("deprecated: ")
     {
@@ -212,8 +268,8 @@ fn plain(message: &str) -> String {
     message.to_owned()
 }
 
-/// Returns the text of a failed assertion, which follows "failed"; `None` without a text. The condition may be
-/// before the text.
+/// Returns the text of a failed assertion, which follows "failed"; `None` without a text. The
+/// condition may be before the text.
 fn words_of_assertion(text: &str) -> Option<String> {
     let text = match text.strip_prefix(" due to requirement '") {
         Some(condition) => {
@@ -222,12 +278,18 @@ fn words_of_assertion(text: &str) -> Option<String> {
         }
         None => text,
     };
-    let quoted = text.strip_prefix(" \"").and_then(|text| text.strip_suffix('"'));
-    Some(quoted.or_else(|| text.strip_prefix(": "))?.replace("\\\"", "\""))
+    let quoted = text
+        .strip_prefix(" \"")
+        .and_then(|text| text.strip_suffix('"'));
+    Some(
+        quoted
+            .or_else(|| text.strip_prefix(": "))?
+            .replace("\\\"", "\""),
+    )
 }
 
-/// The line of the user's source that includes each header. clang prints the chain of includes only with the first
-/// diagnostic of a header, outermost file first.
+/// The line of the user's source that includes each header. clang prints the chain of includes only
+/// with the first diagnostic of a header, outermost file first.
 #[derive(Default)]
 struct Includes {
     by_header: HashMap<String, u32>,
@@ -237,7 +299,12 @@ struct Includes {
 impl Includes {
     fn enter(&mut self, from: &str) {
         let from = location(from.trim_end_matches([':', ',']));
-        if let Some(Location { file: SOURCE_NAME, line, .. }) = from {
+        if let Some(Location {
+            file: SOURCE_NAME,
+            line,
+            ..
+        }) = from
+        {
             self.chain = Some(line);
         }
     }

@@ -12,7 +12,9 @@ use crate::sandbox::{self, Sandbox};
 
 /// The environment variable that names the clang to use instead of one on PATH.
 const VARIABLE: &str = "TWINPROBE_CLANG";
-const NAMES: [&str; 7] = ["clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14"];
+const NAMES: [&str; 7] = [
+    "clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14",
+];
 
 /// The reason why no usable clang was found.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +24,11 @@ pub enum DiscoverError {
     #[error("could not run {}", path.display())]
     Run { path: PathBuf, source: io::Error },
     #[error("{} --version failed ({status}): {stderr}", path.display())]
-    Failed { path: PathBuf, status: std::process::ExitStatus, stderr: String },
+    Failed {
+        path: PathBuf,
+        status: std::process::ExitStatus,
+        stderr: String,
+    },
     #[error("{0}")]
     Unconfined(String),
 }
@@ -34,9 +40,10 @@ impl Compiler {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let clang = match std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
             Some(named) => which(&named, &path).unwrap_or_else(|| PathBuf::from(named)),
-            None => {
-                NAMES.iter().find_map(|name| which(OsStr::new(name), &path)).ok_or(DiscoverError::NotFound)?
-            }
+            None => NAMES
+                .iter()
+                .find_map(|name| which(OsStr::new(name), &path))
+                .ok_or(DiscoverError::NotFound)?,
         };
         Self::at(clang, lax)
     }
@@ -47,13 +54,28 @@ impl Compiler {
         let multiarch = multiarch_include();
         let limits = CompileLimits::default();
         let sandbox = sandbox::choose(&clang, multiarch.as_deref(), limits, lax);
-        let Sandbox { confinement, view: mut include, description, types } =
-            sandbox.map_err(DiscoverError::Unconfined)?;
+        let Sandbox {
+            confinement,
+            view: mut include,
+            description,
+            types,
+        } = sandbox.map_err(DiscoverError::Unconfined)?;
         include.extend(
-            multiarch.into_iter().flat_map(|directory| ["-idirafter".into(), directory.into_os_string()]),
+            multiarch
+                .into_iter()
+                .flat_map(|directory| ["-idirafter".into(), directory.into_os_string()]),
         );
         let view = Arc::new(description);
-        Ok(Self { clang, version, include, view, limits, confinement, types, known: Arc::default() })
+        Ok(Self {
+            clang,
+            version,
+            include,
+            view,
+            limits,
+            confinement,
+            types,
+            known: Arc::default(),
+        })
     }
 }
 
@@ -61,7 +83,10 @@ fn version(clang: &Path) -> Result<String, DiscoverError> {
     let output = Command::new(clang)
         .arg("--version")
         .output()
-        .map_err(|source| DiscoverError::Run { path: clang.to_owned(), source })?;
+        .map_err(|source| DiscoverError::Run {
+            path: clang.to_owned(),
+            source,
+        })?;
     if !output.status.success() {
         return Err(DiscoverError::Failed {
             path: clang.to_owned(),
@@ -73,7 +98,8 @@ fn version(clang: &Path) -> Result<String, DiscoverError> {
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
 
-/// Returns the file that a shell would run for `name`, as an absolute path because the child runs in another directory.
+/// Returns the file that a shell would run for `name`, as an absolute path because the child runs
+/// in another directory.
 fn which(name: &OsStr, path: &OsStr) -> Option<PathBuf> {
     if name.as_encoded_bytes().contains(&b'/') {
         return std::path::absolute(name).ok();
@@ -84,7 +110,8 @@ fn which(name: &OsStr, path: &OsStr) -> Option<PathBuf> {
         .and_then(|file| std::path::absolute(file).ok())
 }
 
-/// Returns Debian's directory of `asm/types.h`, where only a compiler for the host looks. Other systems have none.
+/// Returns Debian's directory of `asm/types.h`, where only a compiler for the host looks. Other
+/// systems have none.
 fn multiarch_include() -> Option<PathBuf> {
     let triplet = format!("{}-linux-gnu", std::env::consts::ARCH);
     let directory = Path::new("/usr/include").join(triplet);

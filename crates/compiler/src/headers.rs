@@ -10,7 +10,8 @@ use twinprobe_ebpf_common::finding::BESIDE;
 
 use crate::vmlinux::{self, KernelTypes};
 
-/// The directory of the headers for all sources, in clang's view. The directory does not exist on disk.
+/// The directory of the headers for all sources, in clang's view. The directory does not exist on
+/// disk.
 const COMMON: &str = "/twinprobe/include";
 /// The directory of the headers for sources in the dialect of BCC.
 pub const BCC: &str = "/twinprobe/bcc";
@@ -19,35 +20,77 @@ pub const BCC: &str = "/twinprobe/bcc";
 const COMMON_HEADERS: [(&str, &str); 11] = [
     ("gnu/stubs-32.h", include_str!("../headers/stubs-32.h")),
     ("twinprobe.h", include_str!("../headers/twinprobe.h")),
-    ("twinprobe/flow.h", include_str!("../headers/twinprobe/flow.h")),
-    ("twinprobe/legacy.h", include_str!("../headers/twinprobe/legacy.h")),
-    ("twinprobe/maps.h", include_str!("../headers/twinprobe/maps.h")),
-    ("twinprobe/numbers.h", include_str!("../headers/twinprobe/numbers.h")),
-    ("twinprobe/packet.h", include_str!("../headers/twinprobe/packet.h")),
-    ("twinprobe/parse.h", include_str!("../headers/twinprobe/parse.h")),
-    ("twinprobe/sampling.h", include_str!("../headers/twinprobe/sampling.h")),
-    ("twinprobe/segments.h", include_str!("../headers/twinprobe/segments.h")),
-    ("twinprobe/tunnel.h", include_str!("../headers/twinprobe/tunnel.h")),
+    (
+        "twinprobe/flow.h",
+        include_str!("../headers/twinprobe/flow.h"),
+    ),
+    (
+        "twinprobe/legacy.h",
+        include_str!("../headers/twinprobe/legacy.h"),
+    ),
+    (
+        "twinprobe/maps.h",
+        include_str!("../headers/twinprobe/maps.h"),
+    ),
+    (
+        "twinprobe/numbers.h",
+        include_str!("../headers/twinprobe/numbers.h"),
+    ),
+    (
+        "twinprobe/packet.h",
+        include_str!("../headers/twinprobe/packet.h"),
+    ),
+    (
+        "twinprobe/parse.h",
+        include_str!("../headers/twinprobe/parse.h"),
+    ),
+    (
+        "twinprobe/sampling.h",
+        include_str!("../headers/twinprobe/sampling.h"),
+    ),
+    (
+        "twinprobe/segments.h",
+        include_str!("../headers/twinprobe/segments.h"),
+    ),
+    (
+        "twinprobe/tunnel.h",
+        include_str!("../headers/twinprobe/tunnel.h"),
+    ),
 ];
 /// The headers of the dialect, and the headers that replace a header of the host.
 const BCC_HEADERS: [(&str, &str); 20] = [
     ("bcc/calls.h", include_str!("../headers/bcc/calls.h")),
-    ("bcc/conventions.h", include_str!("../headers/bcc/conventions.h")),
+    (
+        "bcc/conventions.h",
+        include_str!("../headers/bcc/conventions.h"),
+    ),
     ("bcc/dialect.h", include_str!("../headers/bcc/dialect.h")),
     ("bcc/entry.h", include_str!("../headers/bcc/entry.h")),
     ("bcc/offsets.h", include_str!("../headers/bcc/offsets.h")),
     ("bcc/packet.h", include_str!("../headers/bcc/packet.h")),
     ("bcc/proto.h", include_str!("../headers/bcc/proto.h")),
     ("bcc/tables.h", include_str!("../headers/bcc/tables.h")),
-    ("bcc/unsupported.h", include_str!("../headers/bcc/unsupported.h")),
+    (
+        "bcc/unsupported.h",
+        include_str!("../headers/bcc/unsupported.h"),
+    ),
     ("inttypes.h", INTEGERS),
     ("linux/if_vlan.h", include_str!("../headers/bcc/if_vlan.h")),
     ("linux/ipv6.h", IPV6),
     ("net/ip.h", "#include <linux/ip.h>\n"),
     ("net/ipv6.h", "#include <linux/ipv6.h>\n"),
-    ("net/sock.h", "#include <linux/ip.h>\n#include <linux/ipv6.h>\n"),
-    ("net/tcp.h", "#include <linux/ip.h>\n#include <linux/ipv6.h>\n#include <linux/tcp.h>\n"),
-    ("net/udp.h", "#include <linux/ip.h>\n#include <linux/ipv6.h>\n#include <linux/udp.h>\n"),
+    (
+        "net/sock.h",
+        "#include <linux/ip.h>\n#include <linux/ipv6.h>\n",
+    ),
+    (
+        "net/tcp.h",
+        "#include <linux/ip.h>\n#include <linux/ipv6.h>\n#include <linux/tcp.h>\n",
+    ),
+    (
+        "net/udp.h",
+        "#include <linux/ip.h>\n#include <linux/ipv6.h>\n#include <linux/udp.h>\n",
+    ),
     ("stdint.h", INTEGERS),
     ("sys/socket.h", include_str!("../headers/bcc/socket.h")),
     (NONE, include_str!("../headers/bcc/none.h")),
@@ -58,8 +101,8 @@ const IPV6: &str =
     "#pragma once\n#include_next <linux/ipv6.h>\n#include <linux/tcp.h>\n#include <linux/udp.h>\n";
 /// The header that stands for every other header in [`NOTHING`].
 const NONE: &str = "bcc/helpers.h";
-/// Headers of the kernel that sources for BCC include. User space does not have them. The dialect's own
-/// header has the parts that probes need.
+/// Headers of the kernel that sources for BCC include. User space does not have them. The dialect's
+/// own header has the parts that probes need.
 const NOTHING: [&str; 19] = [
     "asm/page.h",
     "linux/bitops.h",
@@ -81,11 +124,12 @@ const NOTHING: [&str; 19] = [
     "net/tcp_states.h",
     "string.h",
 ];
-/// The directory of the headers beside the types of a kernel, which have the names of the integers already, and which the
-/// host's header contradicts.
+/// The directory of the headers beside the types of a kernel, which have the names of the integers
+/// already, and which the host's header contradicts.
 pub const TYPED: &str = "/twinprobe/typed";
 const TYPED_HEADERS: [(&str, &str); 1] = [("stdint.h", include_str!("../headers/typed-stdint.h"))];
-/// The last directory of clang's search for headers, and the headers: a host or a project may have the same names.
+/// The last directory of clang's search for headers, and the headers: a host or a project may have
+/// the same names.
 const LATE: &str = "/twinprobe/late";
 const LATE_HEADERS: [(&str, &str); 16] = [
     ("asm/compiler.h", include_str!("../headers/bcc/none.h")),
@@ -102,26 +146,39 @@ const LATE_HEADERS: [(&str, &str); 16] = [
         "net/sock.h",
         "#include <linux/in.h>\n#include <linux/ip.h>\n#include <linux/ipv6.h>\n#include <net/tcp_states.h>\n",
     ),
-    ("net/tcp.h", "#include <linux/ip.h>\n#include <linux/ipv6.h>\n#include <linux/tcp.h>\n"),
+    (
+        "net/tcp.h",
+        "#include <linux/ip.h>\n#include <linux/ipv6.h>\n#include <linux/tcp.h>\n",
+    ),
     ("net/tcp_states.h", include_str!("../headers/tcp-states.h")),
-    ("net/udp.h", "#include <linux/ip.h>\n#include <linux/ipv6.h>\n#include <linux/udp.h>\n"),
+    (
+        "net/udp.h",
+        "#include <linux/ip.h>\n#include <linux/ipv6.h>\n#include <linux/udp.h>\n",
+    ),
     ("xdp/prog_dispatcher.h", "#include <xdp/xdp_helpers.h>\n"),
     ("xdp/xdp_helpers.h", include_str!("../headers/libxdp.h")),
 ];
 /// The header that shows that a directory has the kernel's headers.
 const LINUX: &str = "linux/bpf.h";
-/// The directory of libbpf's headers for programs, in clang's view. Headers for loaders have names that
-/// projects also give to their own headers (`bpf.h`).
+/// The directory of libbpf's headers for programs, in clang's view. Headers for loaders have names
+/// that projects also give to their own headers (`bpf.h`).
 const LIBBPF: &str = "/twinprobe/libbpf";
 const HELPERS: &str = "bpf_helpers.h";
-pub const LIBBPF_HEADERS: [&str; 6] =
-    [HELPERS, "bpf_core_read.h", "bpf_endian.h", "bpf_helper_defs.h", "bpf_tracing.h", "usdt.bpf.h"];
+pub const LIBBPF_HEADERS: [&str; 6] = [
+    HELPERS,
+    "bpf_core_read.h",
+    "bpf_endian.h",
+    "bpf_helper_defs.h",
+    "bpf_tracing.h",
+    "usdt.bpf.h",
+];
 
 /// Tells whether clang prints the name of a header of the daemon, or of a file beside the source.
 pub fn is_own(name: &str) -> bool {
-    [COMMON, BCC, LATE, TYPED, BESIDE]
-        .iter()
-        .any(|directory| name.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/')))
+    [COMMON, BCC, LATE, TYPED, BESIDE].iter().any(|directory| {
+        name.strip_prefix(directory)
+            .is_some_and(|rest| rest.starts_with('/'))
+    })
 }
 
 /// The argument before the file with the description of a view.
@@ -138,8 +195,9 @@ pub struct HeaderFiles {
 }
 
 impl HeaderFiles {
-    /// Makes the preprocessor's view of the file system: the daemon's headers, these directories of the host, and
-    /// nothing else. Other files are absent, so a source can't test whether they exist.
+    /// Makes the preprocessor's view of the file system: the daemon's headers, these directories of
+    /// the host, and nothing else. Other files are absent, so a source can't test whether they
+    /// exist.
     pub fn new(host: &[PathBuf], types: &KernelTypes) -> io::Result<Self> {
         let mut headers = Vec::new();
         let mut entries = |list: &[(&str, &str)]| -> io::Result<Vec<Value>> {
@@ -161,9 +219,12 @@ impl HeaderFiles {
         let types = types.file()?;
         common.push(entry(vmlinux::NAME, &path(&types)));
         headers.push(types);
-        // BCC, and the kernel's own samples, compile against the sources of the kernel. There the headers for user
-        // space have a directory of their own.
-        if let Some(linux) = host.iter().find(|path| path.join(LINUX).exists()).and_then(|path| path.to_str())
+        // BCC, and the kernel's own samples, compile against the sources of the kernel. There the
+        // headers for user space have a directory of their own.
+        if let Some(linux) = host
+            .iter()
+            .find(|path| path.join(LINUX).exists())
+            .and_then(|path| path.to_str())
         {
             let folders = ["asm-generic", "linux"].map(|name| {
                 json!({ "type": "directory-remap", "name": name, "external-contents": format!("{linux}/{name}") })
@@ -181,7 +242,11 @@ impl HeaderFiles {
         roots.extend(host.iter().filter_map(|path| path.to_str()).map(remap));
         // Sources with a copy of libbpf's headers include these without their folder.
         let libbpf = libbpf(host);
-        let after: &[&str] = if libbpf.is_some() { &[LIBBPF, LATE] } else { &[LATE] };
+        let after: &[&str] = if libbpf.is_some() {
+            &[LIBBPF, LATE]
+        } else {
+            &[LATE]
+        };
         roots.extend(libbpf);
         // Messages of clang name the headers by the view.
         let view = json!({
@@ -189,20 +254,36 @@ impl HeaderFiles {
             "roots": roots
         });
         let mut files = vec![sealed("view", view.to_string().as_bytes())?];
-        let mut arguments = [OVERLAY, &path(&files[0]), "-isystem", COMMON].map(str::to_owned).to_vec();
-        arguments.extend(after.iter().flat_map(|folder| ["-idirafter", folder].map(str::to_owned)));
+        let mut arguments = [OVERLAY, &path(&files[0]), "-isystem", COMMON]
+            .map(str::to_owned)
+            .to_vec();
+        arguments.extend(
+            after
+                .iter()
+                .flat_map(|folder| ["-idirafter", folder].map(str::to_owned)),
+        );
         files.append(&mut headers);
-        Ok(Self { files, arguments, description: view })
+        Ok(Self {
+            files,
+            arguments,
+            description: view,
+        })
     }
 }
 
 /// Shows libbpf's headers for programs in a directory of their own; `None` if the host has none.
 fn libbpf(host: &[PathBuf]) -> Option<Value> {
-    let directory = host.iter().map(|path| path.join("bpf")).find(|path| path.join(HELPERS).exists())?;
-    let there = LIBBPF_HEADERS.into_iter().filter(|name| directory.join(name).exists());
+    let directory = host
+        .iter()
+        .map(|path| path.join("bpf"))
+        .find(|path| path.join(HELPERS).exists())?;
+    let there = LIBBPF_HEADERS
+        .into_iter()
+        .filter(|name| directory.join(name).exists());
     let contents: Vec<Value> = there
         .map(|name| {
-            // Messages, and the stamps of an object's input files, contain the name of the real file.
+            // Messages, and the stamps of an object's input files, contain the name of the real
+            // file.
             json!({ "type": "file", "name": name, "external-contents": directory.join(name), "use-external-name": true })
         })
         .collect();
@@ -229,6 +310,9 @@ pub fn sealed(name: &str, content: &[u8]) -> io::Result<OwnedFd> {
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut file = std::fs::File::from(file);
     file.write_all(content)?;
-    fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+    fcntl_add_seals(
+        &file,
+        SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL,
+    )?;
     Ok(file.into())
 }

@@ -1,5 +1,5 @@
-//! The objects of the last compiled sources. A source is compiled once while the headers that clang has read
-//! for the source are unchanged.
+//! The objects of the last compiled sources. A source is compiled once while the headers that clang
+//! has read for the source are unchanged.
 
 #[cfg(test)]
 mod tests;
@@ -21,10 +21,12 @@ use crate::headers;
 use crate::object::CompiledObject;
 use twinprobe_ebpf_common::unit::Unit;
 
-/// The number of objects that are kept, and the length in bytes above which an object is not kept: 4 MiB together.
+/// The number of objects that are kept, and the length in bytes above which an object is not kept:
+/// 4 MiB together.
 const OBJECTS: NonZeroUsize = NonZeroUsize::new(32).unwrap();
 const LONGEST: usize = 128 << 10;
-/// The argument by which clang lists the headers among its messages: a line for each, with a dot for each level.
+/// The argument by which clang lists the headers among its messages: a line for each, with a dot
+/// for each level.
 pub const LIST_HEADERS: &str = "-H";
 
 /// Objects by their sources and options.
@@ -62,8 +64,15 @@ impl fmt::Debug for ObjectCache {
 impl ObjectKey {
     pub fn new(clang: &Path, arguments: &[OsString], unit: &Unit<'_>) -> Self {
         let mut digest = Sha256::new();
-        let parts = [clang.as_os_str().as_bytes(), unit.field.as_bytes(), unit.source.as_bytes()];
-        let files = unit.files.iter().flat_map(|(name, text)| [name.as_bytes(), text.as_bytes()]);
+        let parts = [
+            clang.as_os_str().as_bytes(),
+            unit.field.as_bytes(),
+            unit.source.as_bytes(),
+        ];
+        let files = unit
+            .files
+            .iter()
+            .flat_map(|(name, text)| [name.as_bytes(), text.as_bytes()]);
         digest.update(unit.files.len().to_ne_bytes());
         let arguments = arguments.iter().map(|argument| argument.as_bytes());
         for part in parts.into_iter().chain(files).chain(arguments) {
@@ -74,7 +83,8 @@ impl ObjectKey {
     }
 }
 
-/// Takes the list of the headers out of clang's messages. The daemon's own headers never change and are left out.
+/// Takes the list of the headers out of clang's messages. The daemon's own headers never change and
+/// are left out.
 pub fn take_headers(log: &str) -> (String, BTreeSet<PathBuf>) {
     let (mut messages, mut headers) = (String::new(), BTreeSet::new());
     for line in log.split_inclusive('\n') {
@@ -90,7 +100,8 @@ pub fn take_headers(log: &str) -> (String, BTreeSet<PathBuf>) {
 /// Returns the header that a line of the list names.
 fn header(line: &str) -> Option<&str> {
     let name = line.trim_start_matches('.');
-    name.strip_prefix(' ').filter(|path| name.len() < line.len() && path.starts_with('/'))
+    name.strip_prefix(' ')
+        .filter(|path| name.len() < line.len() && path.starts_with('/'))
 }
 
 impl ObjectCache {
@@ -98,23 +109,44 @@ impl ObjectCache {
     pub fn get(&self, key: &ObjectKey) -> Option<CompiledObject> {
         let mut known = self.0.lock();
         let entry = known.get(key)?;
-        if entry.read.iter().any(|stamp| *stamp != PathStamp::of(stamp.path.clone())) {
+        if entry
+            .read
+            .iter()
+            .any(|stamp| *stamp != PathStamp::of(stamp.path.clone()))
+        {
             known.pop(key);
             return None;
         }
-        Some(CompiledObject { reused: true, ..entry.object.clone() })
+        Some(CompiledObject {
+            reused: true,
+            ..entry.object.clone()
+        })
     }
 
     /// Keeps an object that `clang` has made from these headers.
-    pub fn keep(&self, key: ObjectKey, object: &CompiledObject, clang: &Path, headers: BTreeSet<PathBuf>) {
+    pub fn keep(
+        &self,
+        key: ObjectKey,
+        object: &CompiledObject,
+        clang: &Path,
+        headers: BTreeSet<PathBuf>,
+    ) {
         if object.elf.len() > LONGEST {
             return;
         }
         // A new header may hide a header of the same name that clang would find later.
-        let directories = headers.iter().filter_map(|header| header.parent().map(Path::to_owned));
+        let directories = headers
+            .iter()
+            .filter_map(|header| header.parent().map(Path::to_owned));
         let directories: BTreeSet<PathBuf> = directories.collect();
-        let read = headers.into_iter().chain(directories).chain([clang.to_owned()]);
-        let entry = KnownObject { object: object.clone(), read: read.map(PathStamp::of).collect() };
+        let read = headers
+            .into_iter()
+            .chain(directories)
+            .chain([clang.to_owned()]);
+        let entry = KnownObject {
+            object: object.clone(),
+            read: read.map(PathStamp::of).collect(),
+        };
         self.0.lock().put(key, entry);
     }
 }
@@ -122,7 +154,14 @@ impl ObjectCache {
 impl PathStamp {
     fn of(path: PathBuf) -> Self {
         let is = fs::metadata(&path).ok();
-        let is = is.map(|is| [is.ino().into(), is.size().into(), is.mtime().into(), is.mtime_nsec().into()]);
+        let is = is.map(|is| {
+            [
+                is.ino().into(),
+                is.size().into(),
+                is.mtime().into(),
+                is.mtime_nsec().into(),
+            ]
+        });
         Self { path, is }
     }
 }

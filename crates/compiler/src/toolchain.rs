@@ -1,4 +1,5 @@
-//! The clang of this machine, which may be missing: programs that were compiled before run without clang.
+//! The clang of this machine, which may be missing: programs that were compiled before run without
+//! clang.
 
 use parking_lot::RwLock;
 use twinprobe_ebpf_common::finding::with_causes;
@@ -23,7 +24,10 @@ pub struct Toolchain {
 impl Toolchain {
     /// Searches for clang. A failed search is kept with its reason.
     pub fn discover(options: CompilerOptions) -> Self {
-        Self { options, found: RwLock::new(find(options)) }
+        Self {
+            options,
+            found: RwLock::new(find(options)),
+        }
     }
 
     /// Returns the result of the last search.
@@ -31,7 +35,8 @@ impl Toolchain {
         self.found.read().clone()
     }
 
-    /// Returns the compiler; searches again if the last search found none. Waits for a child process.
+    /// Returns the compiler; searches again if the last search found none. Waits for a child
+    /// process.
     pub fn get(&self) -> Result<Compiler, String> {
         self.known().or_else(|_| {
             let found = find(self.options);

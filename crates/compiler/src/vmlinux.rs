@@ -15,7 +15,8 @@ use twinprobe_ebpf_common::unit::{included, is_vmlinux};
 pub const NAME: &str = "vmlinux.h";
 /// The types of the running kernel.
 const RUNNING: &str = "/sys/kernel/btf/vmlinux";
-/// The header for a source that does not include `vmlinux.h` itself. Such a source does not wait for the real header.
+/// The header for a source that does not include `vmlinux.h` itself. Such a source does not wait
+/// for the real header.
 const NOT_NAMED: &str = "#error \"write #include \\\"vmlinux.h\\\" in the source itself\"\n";
 /// A type of the kernel's API whose name was changed in Linux 6.9.
 const TRIE_KEY: &str = "
@@ -27,8 +28,8 @@ struct bpf_lpm_trie_key {
 };
 #endif
 ";
-/// Types of the module psample, which most kernels do not show before it is loaded. Only programs beside those for packets
-/// read their members.
+/// Types of the module psample, which most kernels do not show before it is loaded. Only programs
+/// beside those for packets read their members.
 const PSAMPLE: &str = "
 #ifndef TWINPROBE_PSAMPLE
 #define TWINPROBE_PSAMPLE
@@ -65,8 +66,14 @@ impl KernelTypes {
         let file = memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         let mut file = fs::File::from(file);
         file.write_all(NOT_NAMED.as_bytes())?;
-        let state = VmlinuxState { from: RUNNING.into(), written: None };
-        Ok(Self { file: file.into(), state: Mutex::new(state) })
+        let state = VmlinuxState {
+            from: RUNNING.into(),
+            written: None,
+        };
+        Ok(Self {
+            file: file.into(),
+            state: Mutex::new(state),
+        })
     }
 
     /// Returns a descriptor of the header.
@@ -90,8 +97,8 @@ impl KernelTypes {
         if let Some(written) = &state.written {
             return written.clone();
         }
-        let written =
-            header(&state.from).and_then(|text| self.fill(&text).map_err(|error| error.to_string()));
+        let written = header(&state.from)
+            .and_then(|text| self.fill(&text).map_err(|error| error.to_string()));
         let written = written.map_err(|reason| {
             format!(
                 "{NAME} can't be made from {}: {reason}; give twinprobe build --btf FILE",
@@ -107,7 +114,10 @@ impl KernelTypes {
         ftruncate(&file, 0)?;
         file.rewind()?;
         file.write_all(text.as_bytes())?;
-        Ok(fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?)
+        Ok(fcntl_add_seals(
+            &file,
+            SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL,
+        )?)
     }
 }
 
@@ -115,7 +125,9 @@ fn header(from: &Path) -> Result<String, String> {
     let mut bytes = fs::read(from).map_err(|error| error.to_string())?;
     if bytes.starts_with(ELF) {
         let elf = object::File::parse(&*bytes).map_err(|error| error.to_string())?;
-        let section = elf.section_by_name(".BTF").ok_or("it has no section .BTF")?;
+        let section = elf
+            .section_by_name(".BTF")
+            .ok_or("it has no section .BTF")?;
         bytes = section.data().map_err(|error| error.to_string())?.to_vec();
     }
     let btf = Btf::parse(&bytes).map_err(|error| error.to_string())?;
@@ -123,7 +135,10 @@ fn header(from: &Path) -> Result<String, String> {
     let lacks = |name: &str| !text.contains(&format!("struct {name} {{"));
     let lacks_key = lacks("bpf_lpm_trie_key") && !lacks("bpf_lpm_trie_key_u8");
     let lacks_psample = lacks("psample_metadata");
-    for (_, types) in [(lacks_key, TRIE_KEY), (lacks_psample, PSAMPLE)].iter().filter(|(lacks, _)| *lacks) {
+    for (_, types) in [(lacks_key, TRIE_KEY), (lacks_psample, PSAMPLE)]
+        .iter()
+        .filter(|(lacks, _)| *lacks)
+    {
         text.push_str(types);
     }
     Ok(text)
@@ -138,11 +153,17 @@ mod tests {
         let types = KernelTypes::new().unwrap();
         types.take_from(Path::new("/nonexistent"));
         let reason = types.write().unwrap_err();
-        assert!(reason.contains("/nonexistent") && reason.contains("--btf"), "{reason}");
+        assert!(
+            reason.contains("/nonexistent") && reason.contains("--btf"),
+            "{reason}"
+        );
         let types = KernelTypes::new().unwrap();
         types.write().unwrap();
         types.write().unwrap();
-        let length = fs::File::from(types.file().unwrap()).metadata().unwrap().len();
+        let length = fs::File::from(types.file().unwrap())
+            .metadata()
+            .unwrap()
+            .len();
         assert!(length > 100_000, "{length}");
     }
 }

@@ -1,4 +1,5 @@
-//! An interface given by its name, all interfaces whose names match a pattern, or the interfaces of pods.
+//! An interface given by its name, all interfaces whose names match a pattern, or the interfaces of
+//! pods.
 
 use glob::Pattern;
 
@@ -18,12 +19,20 @@ impl InterfacePattern {
     /// Parses `text`, which must be a name or a pattern that obeys the rule of names.
     pub fn new(text: &str) -> Result<Self, glob::PatternError> {
         let pattern = is_pattern(text).then(|| Pattern::new(text)).transpose()?;
-        Ok(Self { text: text.to_owned(), pattern, pods: None })
+        Ok(Self {
+            text: text.to_owned(),
+            pattern,
+            pods: None,
+        })
     }
 
     /// Returns the element for all interfaces of these pods.
     pub fn of_pods(pods: PodSelector) -> Self {
-        Self { text: pods.words(), pattern: None, pods: Some(pods) }
+        Self {
+            text: pods.words(),
+            pattern: None,
+            pods: Some(pods),
+        }
     }
 
     /// Returns the pods to which the interfaces lead; `None` if their names decide.
@@ -31,7 +40,8 @@ impl InterfacePattern {
         self.pods.as_ref()
     }
 
-    /// Tells whether the element means all present and future interfaces that match, and not a single one.
+    /// Tells whether the element means all present and future interfaces that match, and not a
+    /// single one.
     pub fn is_pattern(&self) -> bool {
         self.pattern.is_some() || self.pods.is_some()
     }
@@ -39,7 +49,10 @@ impl InterfacePattern {
     /// Tells whether the element means this interface. It never does if it selects pods.
     pub fn matches(&self, name: &str) -> bool {
         self.pods.is_none()
-            && self.pattern.as_ref().map_or(self.text == name, |pattern| pattern.matches(name))
+            && self
+                .pattern
+                .as_ref()
+                .map_or(self.text == name, |pattern| pattern.matches(name))
     }
 }
 
@@ -54,10 +67,15 @@ mod tests {
 
     #[test]
     fn patterns_match_whole_names() {
-        let matches = |pattern: &str, name: &str| InterfacePattern::new(pattern).unwrap().matches(name);
+        let matches =
+            |pattern: &str, name: &str| InterfacePattern::new(pattern).unwrap().matches(name);
         for (pattern, yes, no) in [
             ("eth0", &["eth0"][..], &["eth", "eth00", "ETH0"][..]),
-            ("veth*", &["veth", "veth0", "veth1234"], &["eth0", "aveth0", "Veth0"]),
+            (
+                "veth*",
+                &["veth", "veth0", "veth1234"],
+                &["eth0", "aveth0", "Veth0"],
+            ),
             ("*", &["lo", ".hidden", "a.100"], &[]),
             ("eth?", &["eth0"], &["eth", "eth10"]),
             ("en[op]*", &["eno1", "enp0s3"], &["ens1"]),

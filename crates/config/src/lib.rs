@@ -1,5 +1,5 @@
-//! A probe's configuration in two stages: a `ConfigDocument` has the fields as a client writes them, and a
-//! `ProbeConfig` obeys every rule. Validation needs no file, no kernel and no root.
+//! A probe's configuration in two stages: a `ConfigDocument` has the fields as a client writes
+//! them, and a `ProbeConfig` obeys every rule. Validation needs no file, no kernel and no root.
 
 #![forbid(unsafe_code)]
 

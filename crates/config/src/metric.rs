@@ -41,7 +41,14 @@ impl MetricConfig {
     /// Makes a metric without settings of its own.
     pub fn new(request: MetricRequest) -> Self {
         let (help, sum, key_label) = (None, SumConfig::default(), None);
-        Self { request, help, sum, key_label, max_series: None, series_by: None }
+        Self {
+            request,
+            help,
+            sum,
+            key_label,
+            max_series: None,
+            series_by: None,
+        }
     }
 }
 
@@ -70,14 +77,22 @@ pub fn check_all(
     metrics
 }
 
-fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mut Findings) -> MetricConfig {
+fn check(
+    at: &str,
+    document: &MetricDocument,
+    defaults: &Defaults,
+    findings: &mut Findings,
+) -> MetricConfig {
     let name = document.name.clone().unwrap_or_default();
     if document.name.is_none() {
         findings.add(format!("{at}.name"), "the metric has no name");
     } else if !names::is_metric_name(&name) {
         let quoted = names::quote(&name);
         let rule = "letters, digits, '_' and ':' are allowed, no digit first";
-        findings.add(format!("{at}.name"), format!("{quoted} is not a metric name; {rule}"));
+        findings.add(
+            format!("{at}.name"),
+            format!("{quoted} is not a metric name; {rule}"),
+        );
     }
     let map = document.map.clone().unwrap_or_default();
     if let Err(message) = check_map(document.map.as_deref()) {
@@ -86,33 +101,48 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
     let (agg, field) = (document.agg.as_deref(), format!("{at}.agg"));
     let known = Aggregation::ALL.map(|aggregation| (aggregation.name(), aggregation));
     let aggregation = findings.choose(&field, "aggregation", agg, &known);
-    let visibility = if document.export == Some(false) { Visibility::Hidden } else { Visibility::Export };
+    let visibility = if document.export == Some(false) {
+        Visibility::Hidden
+    } else {
+        Visibility::Export
+    };
     let (snapshot, init) = (document.snapshot == Some(true), document.init == Some(true));
     let cumulative = snapshot && !init;
     if document.merge.is_some() && !cumulative {
         let message = "merge adds up windows; it needs snapshot: true and init: false";
         findings.add(format!("{at}.merge"), message);
     }
-    let merge = document.merge.as_ref().map(|merge| check_merge(&format!("{at}.merge"), merge, findings));
+    let merge = document
+        .merge
+        .as_ref()
+        .map(|merge| check_merge(&format!("{at}.merge"), merge, findings));
     let counting = match (snapshot, init) {
         (true, true) => Counting::Window(MapCopy::Snapshot),
         (false, true) => Counting::Window(MapCopy::Live),
         (true, false) => Counting::Sum(merge.unwrap_or_default()),
         (false, false) => Counting::Live,
     };
-    let sum_entries = document.sum_entries.map(|entries| usize::try_from(entries).unwrap_or(usize::MAX));
+    let sum_entries = document
+        .sum_entries
+        .map(|entries| usize::try_from(entries).unwrap_or(usize::MAX));
     if sum_entries.is_some() && !cumulative {
-        let message = "sum_entries limits the sum of windows; it needs snapshot: true and init: false";
+        let message =
+            "sum_entries limits the sum of windows; it needs snapshot: true and init: false";
         findings.add(format!("{at}.sum_entries"), message);
     }
     let expires = document.sum_expires.as_deref().and_then(|text| {
         let possible = SHORTEST_EXPIRY..=LONGEST_EXPIRY;
-        let time = names::duration(text, "time for entries of a sum", possible, "100ms to 8760h");
-        time.map_err(|message| findings.add(format!("{at}.sum_expires"), message)).ok()
+        let time = names::duration(
+            text,
+            "time for entries of a sum",
+            possible,
+            "100ms to 8760h",
+        );
+        time.map_err(|message| findings.add(format!("{at}.sum_expires"), message))
+            .ok()
     });
     if document.sum_expires.is_some() && !cumulative {
-        let message =
-            "sum_expires removes entries from the sum of windows; it needs snapshot: true and init: false";
+        let message = "sum_expires removes entries from the sum of windows; it needs snapshot: true and init: false";
         findings.add(format!("{at}.sum_expires"), message);
     }
     if let Some(Err(message)) = document.key_label.as_deref().map(labels::check_name) {
@@ -128,9 +158,17 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
     }
     let (strategy, field) = (document.strategy.as_deref(), format!("{at}.strategy"));
     let strategy = findings.choose(&field, "strategy", strategy, &StrategyChoice::NAMES);
-    let on_replace = findings.on_replace(&format!("{at}.on_replace"), document.on_replace.as_deref());
-    if let Some(event_type) = document.event_type.as_deref().filter(|name| !names::is_type_name(name)) {
-        let message = format!("{} is not a name of a C type, as in struct event", names::quote(event_type));
+    let on_replace =
+        findings.on_replace(&format!("{at}.on_replace"), document.on_replace.as_deref());
+    if let Some(event_type) = document
+        .event_type
+        .as_deref()
+        .filter(|name| !names::is_type_name(name))
+    {
+        let message = format!(
+            "{} is not a name of a C type, as in struct event",
+            names::quote(event_type)
+        );
         findings.add(format!("{at}.type"), message);
     }
     let request = MetricRequest {
@@ -147,7 +185,10 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
     MetricConfig {
         request,
         help: document.help.clone(),
-        sum: SumConfig { entries: sum_entries, expires },
+        sum: SumConfig {
+            entries: sum_entries,
+            expires,
+        },
         key_label: document.key_label.clone(),
         max_series: document.max_series,
         series_by: document.series_by.clone(),
@@ -158,36 +199,53 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
 const COUNTERS: &str = ".data.twinprobe";
 
 fn check_map(map: Option<&str>) -> Result<(), String> {
-    let Some(map) = map else { return Err("the metric names no map".to_owned()) };
-    let variable =
-        map.split_once(':').filter(|(section, _)| is_section(section)).map(|(_, variable)| variable);
+    let Some(map) = map else {
+        return Err("the metric names no map".to_owned());
+    };
+    let variable = map
+        .split_once(':')
+        .filter(|(section, _)| is_section(section))
+        .map(|(_, variable)| variable);
     if !names::is_c_identifier(variable.unwrap_or(map)) {
         let rule = "name a map, or a global variable as in .bss:VAR, .data:VAR or .rodata:VAR";
-        return Err(format!("{} is not a name of a map in the source; {rule}", names::quote(map)));
+        return Err(format!(
+            "{} is not a name of a map in the source; {rule}",
+            names::quote(map)
+        ));
     }
     Ok(())
 }
 
 fn check_merge(at: &str, document: &MergeDocument, findings: &mut Findings) -> MergeRules {
     let rule = |findings: &mut Findings, at: &str, name: &str| {
-        findings.choose(at, "merge rule", Some(name), &MergeRule::NAMES).unwrap_or_default()
+        findings
+            .choose(at, "merge rule", Some(name), &MergeRule::NAMES)
+            .unwrap_or_default()
     };
     match document {
         MergeDocument::Whole(name) => rule(findings, at, name).into(),
         MergeDocument::Fields(fields) if !findings.fits(at, fields.len()) => MergeRules::default(),
         MergeDocument::Fields(fields) => {
-            let fields = fields
-                .iter()
-                .map(|(field, name)| (field.clone(), rule(findings, &format!("{at}.{field}"), name)));
-            MergeRules { fields: fields.collect(), ..MergeRules::default() }
+            let fields = fields.iter().map(|(field, name)| {
+                (
+                    field.clone(),
+                    rule(findings, &format!("{at}.{field}"), name),
+                )
+            });
+            MergeRules {
+                fields: fields.collect(),
+                ..MergeRules::default()
+            }
         }
     }
 }
 
-/// Tells whether a section has variables: `.bss`, `.data`, `.rodata`, or a section with such a name and a
-/// suffix (`.data.x`).
+/// Tells whether a section has variables: `.bss`, `.data`, `.rodata`, or a section with such a name
+/// and a suffix (`.data.x`).
 fn is_section(name: &str) -> bool {
-    let rest = [".bss", ".data", ".rodata"].into_iter().find_map(|kind| name.strip_prefix(kind));
+    let rest = [".bss", ".data", ".rodata"]
+        .into_iter()
+        .find_map(|kind| name.strip_prefix(kind));
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.') && rest.chars().all(is_name))
         && name != COUNTERS

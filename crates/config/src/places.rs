@@ -24,16 +24,18 @@ const LABEL_VALUE: usize = 63;
 /// The interfaces that a probe runs on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacesConfig {
-    /// Names and patterns in the order of the configuration, at least one, without repeats; or one element
-    /// for pods.
+    /// Names and patterns in the order of the configuration, at least one, without repeats; or one
+    /// element for pods.
     pub interfaces: Vec<InterfacePattern>,
     /// Names and patterns of interfaces that the patterns exclude.
     pub exclude_interfaces: Vec<InterfacePattern>,
-    /// True if each interface has programs and maps of its own, and each row names its interface. No interface is a pattern then.
+    /// True if each interface has programs and maps of its own, and each row names its interface.
+    /// No interface is a pattern then.
     pub per_interface: bool,
     /// True if the probe may be deployed before its interfaces and network namespace exist.
     pub wait_for_interface: bool,
-    /// The absolute path of the interfaces' network namespace; `None` for the daemon's own namespace.
+    /// The absolute path of the interfaces' network namespace; `None` for the daemon's own
+    /// namespace.
     pub netns: Option<PathBuf>,
 }
 
@@ -61,22 +63,31 @@ impl PlacesConfig {
 
     /// Tells whether `interface` is one of the configured names. A pattern is not a name.
     pub fn names(&self, interface: &str) -> bool {
-        self.interfaces.iter().any(|named| named.text == interface && !named.is_pattern())
+        self.interfaces
+            .iter()
+            .any(|named| named.text == interface && !named.is_pattern())
     }
 
-    /// Returns the selector of the pods whose interfaces the probe uses; `None` if the configuration names interfaces.
+    /// Returns the selector of the pods whose interfaces the probe uses; `None` if the
+    /// configuration names interfaces.
     pub fn pods(&self) -> Option<&PodSelector> {
         self.interfaces.iter().find_map(InterfacePattern::pods)
     }
 
-    /// Tells whether the configuration excludes an interface of this name, even if a pattern matches it.
+    /// Tells whether the configuration excludes an interface of this name, even if a pattern
+    /// matches it.
     pub fn excludes(&self, interface: &str) -> bool {
-        self.exclude_interfaces.iter().any(|excluded| excluded.matches(interface))
+        self.exclude_interfaces
+            .iter()
+            .any(|excluded| excluded.matches(interface))
     }
 
     /// Returns the names of the interfaces if each has programs and maps of its own.
     pub fn own_interfaces(&self) -> Option<Arc<[String]>> {
-        let names = self.interfaces.iter().map(|interface| interface.text.clone());
+        let names = self
+            .interfaces
+            .iter()
+            .map(|interface| interface.text.clone());
         self.per_interface.then(|| names.collect())
     }
 }
@@ -87,7 +98,10 @@ fn interfaces(document: &ConfigDocument, findings: &mut Findings) -> Vec<Interfa
     }
     match (&document.interface, &document.interfaces) {
         (Some(_), Some(_)) => {
-            findings.add("interfaces", "interface and interfaces exclude each other; give one of them");
+            findings.add(
+                "interfaces",
+                "interface and interfaces exclude each other; give one of them",
+            );
             Vec::new()
         }
         (None, None) => {
@@ -98,12 +112,16 @@ fn interfaces(document: &ConfigDocument, findings: &mut Findings) -> Vec<Interfa
             Vec::new()
         }
         (Some(text), None) => {
-            let pattern = names::interface(text).map_err(|message| findings.add("interface", message));
+            let pattern =
+                names::interface(text).map_err(|message| findings.add("interface", message));
             pattern.into_iter().collect()
         }
         (None, Some(list)) => {
             if list.is_empty() {
-                findings.add("interfaces", "the list is empty; at least one interface is needed");
+                findings.add(
+                    "interfaces",
+                    "the list is empty; at least one interface is needed",
+                );
             }
             patterns("interfaces", list, findings)
         }
@@ -111,17 +129,24 @@ fn interfaces(document: &ConfigDocument, findings: &mut Findings) -> Vec<Interfa
 }
 
 /// Checks the labels of pods, and that no other field names interfaces.
-fn of_pods(document: &ConfigDocument, pods: &PodsDocument, findings: &mut Findings) -> InterfacePattern {
-    for (field, is_there) in
-        [("interface", document.interface.is_some()), ("interfaces", document.interfaces.is_some())]
-    {
+fn of_pods(
+    document: &ConfigDocument,
+    pods: &PodsDocument,
+    findings: &mut Findings,
+) -> InterfacePattern {
+    for (field, is_there) in [
+        ("interface", document.interface.is_some()),
+        ("interfaces", document.interfaces.is_some()),
+    ] {
         if is_there {
-            findings.add(PODS, format!("pods and {field} exclude each other; give one of them"));
+            findings.add(
+                PODS,
+                format!("pods and {field} exclude each other; give one of them"),
+            );
         }
     }
     if document.netns.is_some() {
-        let message =
-            "the interfaces that lead to pods are in the daemon's own network namespace; leave netns out";
+        let message = "the interfaces that lead to pods are in the daemon's own network namespace; leave netns out";
         findings.add("netns", message);
     }
     if document.per_interface == Some(true) {
@@ -134,17 +159,24 @@ fn of_pods(document: &ConfigDocument, pods: &PodsDocument, findings: &mut Findin
     for (field, labels) in [("labels", &labels), ("namespace_labels", &namespace_labels)] {
         check_labels(&format!("{PODS}.{field}"), labels, findings);
     }
-    InterfacePattern::of_pods(PodSelector { labels, namespace_labels })
+    InterfacePattern::of_pods(PodSelector {
+        labels,
+        namespace_labels,
+    })
 }
 
 /// Checks labels by the limits of Kubernetes: a label beyond these limits selects no pod.
 fn check_labels(field: &str, labels: &BTreeMap<String, String>, findings: &mut Findings) {
     if labels.len() > MOST_LABELS {
-        let message = format!("{} labels are too many; the limit is {MOST_LABELS}", labels.len());
+        let message = format!(
+            "{} labels are too many; the limit is {MOST_LABELS}",
+            labels.len()
+        );
         findings.add(field, message);
     }
     for (name, value) in labels.iter().take(MOST_LABELS) {
-        let name_fits = (1..=LABEL_NAME).contains(&name.len()) && name.bytes().all(|c| c.is_ascii_graphic());
+        let name_fits =
+            (1..=LABEL_NAME).contains(&name.len()) && name.bytes().all(|c| c.is_ascii_graphic());
         let value_fits = value.len() <= LABEL_VALUE && value.bytes().all(|c| c.is_ascii_graphic());
         if !name_fits || !value_fits {
             let label = names::quote(&format!("{name}={value}"));
@@ -162,7 +194,9 @@ fn excluded(
     interfaces: &[InterfacePattern],
     findings: &mut Findings,
 ) -> Vec<InterfacePattern> {
-    let Some(list) = &document.exclude_interfaces else { return Vec::new() };
+    let Some(list) = &document.exclude_interfaces else {
+        return Vec::new();
+    };
     let excluded = patterns(EXCLUDED, list, findings);
     if !interfaces.is_empty() && !interfaces.iter().any(InterfacePattern::is_pattern) {
         findings.add(
@@ -170,21 +204,33 @@ fn excluded(
             "it takes interfaces out of patterns, but there is no pattern; leave it out, or write a pattern",
         );
     }
-    for named in interfaces.iter().filter(|interface| !interface.is_pattern()) {
-        if let Some(by) = excluded.iter().find(|excluded| excluded.matches(&named.text)) {
+    for named in interfaces
+        .iter()
+        .filter(|interface| !interface.is_pattern())
+    {
+        if let Some(by) = excluded
+            .iter()
+            .find(|excluded| excluded.matches(&named.text))
+        {
             let (by, named) = (&by.text, &named.text);
             findings.add(
                 EXCLUDED,
-                format!("{by:?} excludes {named:?}, which interfaces contains; leave one of them out"),
+                format!(
+                    "{by:?} excludes {named:?}, which interfaces contains; leave one of them out"
+                ),
             );
         }
     }
     excluded
 }
 
-/// Checks a configuration with programs and maps per interface. They are loaded before any interface appears, so their
-/// number must be known.
-fn each_alone(document: &ConfigDocument, interfaces: &[InterfacePattern], findings: &mut Findings) -> bool {
+/// Checks a configuration with programs and maps per interface. They are loaded before any
+/// interface appears, so their number must be known.
+fn each_alone(
+    document: &ConfigDocument,
+    interfaces: &[InterfacePattern],
+    findings: &mut Findings,
+) -> bool {
     let per_interface = document.per_interface == Some(true);
     if let Some(pattern) = interfaces
         .iter()

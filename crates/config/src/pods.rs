@@ -17,7 +17,9 @@ impl PodSelector {
         namespace_labels: &BTreeMap<String, String>,
     ) -> bool {
         let has = |wanted: &BTreeMap<String, String>, all: &BTreeMap<String, String>| {
-            wanted.iter().all(|(key, value)| all.get(key) == Some(value))
+            wanted
+                .iter()
+                .all(|(key, value)| all.get(key) == Some(value))
         };
         has(&self.labels, labels) && has(&self.namespace_labels, namespace_labels)
     }
@@ -44,19 +46,28 @@ mod tests {
     use super::*;
 
     fn labels(text: &str) -> BTreeMap<String, String> {
-        let labels = text.split_terminator(',').filter_map(|label| label.split_once('='));
-        labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+        let labels = text
+            .split_terminator(',')
+            .filter_map(|label| label.split_once('='));
+        labels
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect()
     }
 
     #[test]
     fn pods_have_all_labels_of_a_selector() {
-        let selector =
-            PodSelector { labels: labels("app=web,tier=front"), namespace_labels: labels("team=blue") };
+        let selector = PodSelector {
+            labels: labels("app=web,tier=front"),
+            namespace_labels: labels("team=blue"),
+        };
         assert!(selector.selects(&labels("app=web,tier=front,x=y"), &labels("team=blue,z=")));
         assert!(!selector.selects(&labels("app=web"), &labels("team=blue")));
         assert!(!selector.selects(&labels("app=web,tier=front"), &labels("team=red")));
         assert!(PodSelector::default().selects(&labels(""), &labels("")));
-        assert_eq!(selector.words(), "pods with app=web,tier=front in namespaces with team=blue");
+        assert_eq!(
+            selector.words(),
+            "pods with app=web,tier=front in namespaces with team=blue"
+        );
         assert_eq!(PodSelector::default().words(), "pods");
     }
 }

@@ -1,5 +1,5 @@
-//! A configuration that obeys every rule, made only by [`ProbeConfig::validate`]. A refusal reports every broken rule, not only
-//! the first.
+//! A configuration that obeys every rule, made only by [`ProbeConfig::validate`]. A refusal reports
+//! every broken rule, not only the first.
 
 #[cfg(test)]
 mod tests;
@@ -36,7 +36,8 @@ pub struct ProbeConfig {
     pub expires: Option<Duration>,
     /// The labels of every document and sample.
     pub labels: BTreeMap<String, String>,
-    /// The prefix of the names of the probe's families in OpenMetrics; `None` for the names of its metrics.
+    /// The prefix of the names of the probe's families in OpenMetrics; `None` for the names of its
+    /// metrics.
     pub subsystem: Option<String>,
     /// The effect of a replacement of the probe on maps that no metric names.
     pub on_replace: OnReplace,
@@ -57,7 +58,10 @@ impl ProbeConfig {
             findings.add("name", names::probe_name_rule(name));
         }
         if let Err(rejection) = check_name(name, document) {
-            rejection.findings.into_iter().for_each(|finding| findings.add("name", finding.message));
+            rejection
+                .findings
+                .into_iter()
+                .for_each(|finding| findings.add("name", finding.message));
         }
         let places = PlacesConfig::check(document, &mut findings);
         let defaults = Defaults::check(document, &mut findings);
@@ -65,18 +69,37 @@ impl ProbeConfig {
         if document.ingress.is_none() && document.egress.is_none() {
             findings.add("ingress", "at least one of ingress and egress is needed");
         }
-        let mut check = |direction, document| direction::check(direction, document, &defaults, &mut findings);
-        let ingress = document.ingress.as_ref().map(|document| check(Direction::Ingress, document));
-        let egress = document.egress.as_ref().map(|document| check(Direction::Egress, document));
+        let mut check =
+            |direction, document| direction::check(direction, document, &defaults, &mut findings);
+        let ingress = document
+            .ingress
+            .as_ref()
+            .map(|document| check(Direction::Ingress, document));
+        let egress = document
+            .egress
+            .as_ref()
+            .map(|document| check(Direction::Egress, document));
         let shared_maps = shared::check(document, &mut findings);
         let fill = fill::check(document, &mut findings);
         let directions = [(Direction::Ingress, &ingress), (Direction::Egress, &egress)];
-        let directions = directions.into_iter().filter_map(|(name, config)| Some((name, config.as_ref()?)));
+        let directions = directions
+            .into_iter()
+            .filter_map(|(name, config)| Some((name, config.as_ref()?)));
         shared::agree(directions, &shared_maps, &mut findings);
-        let window = document.window.as_ref().map(|document| window::check(document, &mut findings));
+        let window = document
+            .window
+            .as_ref()
+            .map(|document| window::check(document, &mut findings));
         let expires = document.expires.as_deref().and_then(|text| {
-            let lease = names::duration(text, "lease", SHORTEST_LEASE..=LONGEST_LEASE, "100ms to 8760h");
-            lease.map_err(|message| findings.add("expires", message)).ok()
+            let lease = names::duration(
+                text,
+                "lease",
+                SHORTEST_LEASE..=LONGEST_LEASE,
+                "100ms to 8760h",
+            );
+            lease
+                .map_err(|message| findings.add("expires", message))
+                .ok()
         });
         let labels = document.labels.clone().unwrap_or_default();
         labels::check(&labels, &mut findings);
@@ -108,8 +131,8 @@ impl ProbeConfig {
         }
     }
 
-    /// Returns the compiler's input for a direction with this source, whose place in the configuration is `field`. `frags`
-    /// tells whether XDP programs get packets of several buffers.
+    /// Returns the compiler's input for a direction with this source, whose place in the
+    /// configuration is `field`. `frags` tells whether XDP programs get packets of several buffers.
     pub fn unit<'a>(
         &'a self,
         (direction, of): (Direction, &'a DirectionConfig),
@@ -117,10 +140,12 @@ impl ProbeConfig {
         field: &'a str,
         frags: bool,
     ) -> Unit<'a> {
-        let other = self.directions().find_map(|(name, config)| match &config.code {
-            Code::Source(source) if name != direction => Some(source.text.as_str()),
-            Code::Source(_) | Code::Object(_) => None,
-        });
+        let other = self
+            .directions()
+            .find_map(|(name, config)| match &config.code {
+                Code::Source(source) if name != direction => Some(source.text.as_str()),
+                Code::Source(_) | Code::Object(_) => None,
+            });
         Unit {
             field,
             source: &source.text,
@@ -138,7 +163,9 @@ impl ProbeConfig {
 
     /// Returns the configured directions, at least one; ingress comes first.
     pub fn directions(&self) -> impl Iterator<Item = (Direction, &DirectionConfig)> {
-        Direction::ALL.into_iter().filter_map(|direction| Some((direction, self.direction(direction)?)))
+        Direction::ALL
+            .into_iter()
+            .filter_map(|direction| Some((direction, self.direction(direction)?)))
     }
 
     /// Returns the schedule on which the clock closes windows; `None` if only requests close them.
@@ -160,8 +187,8 @@ pub fn check_name(name: &str, document: &ConfigDocument) -> Result<(), Rejection
     }
 }
 
-/// Refuses a document whose network namespace is at a place that no request may name. Stored configurations of earlier
-/// versions may have other places, and continue.
+/// Refuses a document whose network namespace is at a place that no request may name. Stored
+/// configurations of earlier versions may have other places, and continue.
 pub fn check_netns(document: &ConfigDocument) -> Result<(), Rejection> {
     let path = document.netns.as_deref();
     let checked = path.map_or(Ok(()), names::place_of_netns);
@@ -169,10 +196,15 @@ pub fn check_netns(document: &ConfigDocument) -> Result<(), Rejection> {
 }
 
 fn format(name: Option<&str>, findings: &mut Findings) -> Format {
-    let Some(name) = name else { return Format::Json };
+    let Some(name) = name else {
+        return Format::Json;
+    };
     Format::from_name(name).unwrap_or_else(|| {
         let known = Format::ALL.map(Format::name).join(", ");
-        findings.add("format", format!("unknown format {}; use one of {known}", names::quote(name)));
+        findings.add(
+            "format",
+            format!("unknown format {}; use one of {known}", names::quote(name)),
+        );
         Format::Json
     })
 }

@@ -17,7 +17,8 @@ const MOST_COLLECTORS: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WindowConfig {
     pub schedule: Option<Schedule>,
-    /// The largest number of windows without an acknowledgement; beyond it the oldest window is dropped.
+    /// The largest number of windows without an acknowledgement; beyond it the oldest window is
+    /// dropped.
     pub retain: usize,
     /// The limit of retained windows in bytes on disk.
     pub retain_bytes: u64,
@@ -29,14 +30,19 @@ pub struct WindowConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
     pub interval: Duration,
-    /// True if windows end at multiples of the interval since the Unix epoch; otherwise the interval counts from the
-    /// start of the first window.
+    /// True if windows end at multiples of the interval since the Unix epoch; otherwise the
+    /// interval counts from the start of the first window.
     pub align: bool,
 }
 
 impl Default for WindowConfig {
     fn default() -> Self {
-        Self { schedule: None, retain: 32, retain_bytes: 256 << 20, collectors: Vec::new() }
+        Self {
+            schedule: None,
+            retain: 32,
+            retain_bytes: 256 << 20,
+            collectors: Vec::new(),
+        }
     }
 }
 
@@ -44,8 +50,15 @@ impl Default for WindowConfig {
 pub fn check(document: &WindowDocument, findings: &mut Findings) -> WindowConfig {
     let defaults = WindowConfig::default();
     let interval = document.interval.as_deref().and_then(|text| {
-        let checked = names::duration(text, "interval of windows", SHORTEST..=LONGEST, "1ms to 24h");
-        checked.map_err(|message| findings.add("window.interval", message)).ok()
+        let checked = names::duration(
+            text,
+            "interval of windows",
+            SHORTEST..=LONGEST,
+            "1ms to 24h",
+        );
+        checked
+            .map_err(|message| findings.add("window.interval", message))
+            .ok()
     });
     if document.align == Some(true) && document.interval.is_none() {
         findings.add("window.align", "align needs an interval");
@@ -60,9 +73,15 @@ pub fn check(document: &WindowDocument, findings: &mut Findings) -> WindowConfig
         }
     };
     if document.retain_bytes == Some(0) {
-        findings.add("window.retain_bytes", "the newest window is always kept; at least 1 byte is needed");
+        findings.add(
+            "window.retain_bytes",
+            "the newest window is always kept; at least 1 byte is needed",
+        );
     }
-    let schedule = interval.map(|interval| Schedule { interval, align: document.align == Some(true) });
+    let schedule = interval.map(|interval| Schedule {
+        interval,
+        align: document.align == Some(true),
+    });
     let collectors = document.collectors.clone().unwrap_or_default();
     check_collectors(&collectors, findings);
     WindowConfig {
@@ -75,7 +94,10 @@ pub fn check(document: &WindowDocument, findings: &mut Findings) -> WindowConfig
 
 fn check_collectors(collectors: &[String], findings: &mut Findings) {
     if collectors.len() > MOST_COLLECTORS {
-        let message = format!("{} collectors are too many; the limit is {MOST_COLLECTORS}", collectors.len());
+        let message = format!(
+            "{} collectors are too many; the limit is {MOST_COLLECTORS}",
+            collectors.len()
+        );
         findings.add("window.collectors", message);
         return;
     }
@@ -83,8 +105,15 @@ fn check_collectors(collectors: &[String], findings: &mut Findings) {
     for (index, name) in collectors.iter().enumerate() {
         let field = format!("window.collectors[{index}]");
         if !names::is_probe_name(name) {
-            let rule = "1 to 64 letters, digits, '_', '.', '-' are allowed, a letter or digit first";
-            findings.add(field, format!("{} is not a name of a collector; {rule}", names::quote(name)));
+            let rule =
+                "1 to 64 letters, digits, '_', '.', '-' are allowed, a letter or digit first";
+            findings.add(
+                field,
+                format!(
+                    "{} is not a name of a collector; {rule}",
+                    names::quote(name)
+                ),
+            );
         } else if !seen.insert(name) {
             findings.add(field, format!("{} is listed twice", names::quote(name)));
         }

@@ -17,8 +17,8 @@ pub struct ProbeCost {
 /// The cost of one direction's program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectionCost {
-    /// The time of the runs; `None` for a program that was not run, because a run would send packets or
-    /// might not end in time.
+    /// The time of the runs; `None` for a program that was not run, because a run would send
+    /// packets or might not end in time.
     #[serde(flatten)]
     pub run: Option<RunCost>,
     /// The number of instructions, subprograms included.
@@ -32,8 +32,8 @@ pub struct DirectionCost {
 /// The time of a program for the slowest of its sample frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunCost {
-    /// The median of all runs, in nanoseconds. The time of a program that does nothing is subtracted;
-    /// the result is at least 1.
+    /// The median of all runs, in nanoseconds. The time of a program that does nothing is
+    /// subtracted; the result is at least 1.
     pub ns_per_packet: u64,
     /// The distance between the lower and the upper quartile of the runs, in nanoseconds.
     pub noise_ns: u64,

@@ -25,8 +25,8 @@ pub struct Head<'a> {
     pub replayed: Option<&'a Replayed>,
 }
 
-/// The outcomes of the packets of captures. Each packet counts once; `truncated`, `out_of_order`, `events`
-/// and `framed` count some of them a second time.
+/// The outcomes of the packets of captures. Each packet counts once; `truncated`, `out_of_order`,
+/// `events` and `framed` count some of them a second time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
     /// The packets that a program has seen.
@@ -35,8 +35,8 @@ pub struct Replayed {
     pub too_short: u64,
     /// The packets that are too long for a run without an interface.
     pub too_long: u64,
-    /// The packets that a program for single buffers sees completely only through an extra interface, while the daemon
-    /// could not make such an interface.
+    /// The packets that a program for single buffers sees completely only through an extra
+    /// interface, while the daemon could not make such an interface.
     pub no_interface: u64,
     /// The packets with more captured bytes than their length.
     pub wrong_length: u64,
@@ -48,13 +48,15 @@ pub struct Replayed {
     pub cut_off: u64,
     /// The packets whose capture is incomplete.
     pub truncated: u64,
-    /// The packets with an earlier time than a previous packet. The programs' clock does not go back.
+    /// The packets with an earlier time than a previous packet. The programs' clock does not go
+    /// back.
     pub out_of_order: u64,
     /// The events from the programs, which no document contains.
     pub events: u64,
     /// The packets that got an Ethernet header because they had none, by the kind of their link.
     pub framed: PacketCounts,
-    /// The packets that no program can get, by the reason: a kind of link, or a fault of the packet.
+    /// The packets that no program can get, by the reason: a kind of link, or a fault of the
+    /// packet.
     pub skipped: PacketCounts,
 }
 
@@ -62,13 +64,15 @@ pub struct Replayed {
 pub type PacketCounts = BTreeMap<Cow<'static, str>, u64>;
 
 impl Replayed {
-    /// Returns the packets without an Ethernet header, and the skipped packets, each with the name of its list.
+    /// Returns the packets without an Ethernet header, and the skipped packets, each with the name
+    /// of its list.
     pub fn lists(&self) -> impl Iterator<Item = (&'static str, &PacketCounts)> {
         let lists = [("framed", &self.framed), ("skipped", &self.skipped)];
         lists.into_iter().filter(|(_, counts)| !counts.is_empty())
     }
 
-    /// Returns the numbers with their names: the number of seen packets, and all other numbers except 0.
+    /// Returns the numbers with their names: the number of seen packets, and all other numbers
+    /// except 0.
     pub fn numbers(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let others = [
             ("too_short", self.too_short),
@@ -82,12 +86,13 @@ impl Replayed {
             ("out_of_order", self.out_of_order),
             ("events", self.events),
         ];
-        std::iter::once(("packets", self.packets)).chain(others.into_iter().filter(|(_, number)| *number > 0))
+        std::iter::once(("packets", self.packets))
+            .chain(others.into_iter().filter(|(_, number)| *number > 0))
     }
 }
 
-/// The origin of a document. Node, probe, instance and number identify a window among the windows of all
-/// machines.
+/// The origin of a document. Node, probe, instance and number identify a window among the windows
+/// of all machines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DocumentOrigin {
     /// The name of the machine, as the operator has chosen it, or its host name.
@@ -103,7 +108,8 @@ pub struct DocumentOrigin {
 /// The facts about the machine that renderings need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Context {
-    /// The nanoseconds from the Unix epoch to the boot of the machine, which is the zero of `ktime`.
+    /// The nanoseconds from the Unix epoch to the boot of the machine, which is the zero of
+    /// `ktime`.
     pub boot_time_ns: i128,
     /// The names of interfaces by their index, for `ifindex`.
     pub interfaces: HashMap<u32, String>,
@@ -153,7 +159,9 @@ impl Format {
     /// Returns the media type without its parameters, which can be compared with `Accept`.
     pub fn essence(self) -> &'static str {
         let media_type = self.media_type();
-        media_type.split_once(';').map_or(media_type, |(essence, _)| essence)
+        media_type
+            .split_once(';')
+            .map_or(media_type, |(essence, _)| essence)
     }
 
     /// Returns the format of this name, if there is one.
@@ -172,14 +180,26 @@ mod tests {
             assert_eq!(serde_json::to_value(format).unwrap(), format.name());
             assert_eq!(Format::from_name(format.name()), Some(format));
         }
-        assert_eq!(Format::OpenMetrics.essence(), "application/openmetrics-text");
+        assert_eq!(
+            Format::OpenMetrics.essence(),
+            "application/openmetrics-text"
+        );
     }
 
     #[test]
     fn what_renderings_need_is_stored_to_the_last_bit() {
         let interfaces = HashMap::from([(1, "lo".to_owned()), (u32::MAX, "\u{1f980}".to_owned())]);
-        for boot_time_ns in [0, 1_760_000_000_123_456_789, i128::from(u64::MAX) + 1, i128::MIN] {
-            let context = Context { boot_time_ns, interfaces: interfaces.clone(), ..Context::default() };
+        for boot_time_ns in [
+            0,
+            1_760_000_000_123_456_789,
+            i128::from(u64::MAX) + 1,
+            i128::MIN,
+        ] {
+            let context = Context {
+                boot_time_ns,
+                interfaces: interfaces.clone(),
+                ..Context::default()
+            };
             let stored = serde_json::to_vec(&context).unwrap();
             assert_eq!(serde_json::from_slice::<Context>(&stored).unwrap(), context);
         }

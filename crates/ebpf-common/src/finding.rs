@@ -7,9 +7,11 @@ use serde::{Deserialize, Serialize};
 
 /// The name of a probe's source in findings and in debug information.
 pub const SOURCE_NAME: &str = "probe.c";
-/// The directory that debug information names for the files which a client sends along with a source.
+/// The directory that debug information names for the files which a client sends along with a
+/// source.
 pub const BESIDE: &str = "/twinprobe/source";
-/// The name of folders without files in [`BESIDE`]. The path `..` leads from such a folder back into the source's folder.
+/// The name of folders without files in [`BESIDE`]. The path `..` leads from such a folder back
+/// into the source's folder.
 pub const INNER: &str = "=";
 
 /// The stage of a deployment at which the finding was made.
@@ -43,8 +45,8 @@ pub struct Finding {
     pub hint: Option<String>,
 }
 
-/// Returns the name of a file that a client has sent along, by the path in debug information or in clang's messages; `None` for
-/// other files.
+/// Returns the name of a file that a client has sent along, by the path in debug information or in
+/// clang's messages; `None` for other files.
 pub fn name_beside(path: &str) -> Option<String> {
     let mut parts = Vec::new();
     for part in path.strip_prefix(BESIDE)?.strip_prefix('/')?.split('/') {
@@ -98,13 +100,19 @@ impl Rejection {
 
 impl From<Finding> for Rejection {
     fn from(finding: Finding) -> Self {
-        Self { findings: vec![finding], log: None }
+        Self {
+            findings: vec![finding],
+            log: None,
+        }
     }
 }
 
 impl From<Vec<Finding>> for Rejection {
     fn from(findings: Vec<Finding>) -> Self {
-        Self { findings, log: None }
+        Self {
+            findings,
+            log: None,
+        }
     }
 }
 

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The direction of the packets that a program sees. The order is that of configurations and documents.
+/// The direction of the packets that a program sees. The order is that of configurations and
+/// documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -48,14 +49,14 @@ pub enum XdpKind {
     Single,
     /// A program for packets of several buffers.
     Frags,
-    /// A program for packets of a single buffer that is called through an extension of libxdp's dispatcher. It has
-    /// no attach type.
+    /// A program for packets of a single buffer that is called through an extension of libxdp's
+    /// dispatcher. It has no attach type.
     Joined,
 }
 
 impl XdpKind {
-    /// Returns the kind of programs that take packets of several buffers (`frags`), or that were loaded beside
-    /// libxdp (`joined`).
+    /// Returns the kind of programs that take packets of several buffers (`frags`), or that were
+    /// loaded beside libxdp (`joined`).
     pub const fn of(frags: bool, joined: bool) -> Self {
         match (frags, joined) {
             (_, true) => Self::Joined,
@@ -82,13 +83,17 @@ pub enum Position {
 
 impl XdpMode {
     /// The names of the positions in configurations.
-    pub const NAMES: [(&'static str, Self); 3] =
-        [("auto", Self::Auto), ("native", Self::Native), ("generic", Self::Generic)];
+    pub const NAMES: [(&'static str, Self); 3] = [
+        ("auto", Self::Auto),
+        ("native", Self::Native),
+        ("generic", Self::Generic),
+    ];
 }
 
 impl Verdict {
     /// The words of configurations.
-    pub const NAMES: [(&'static str, Self); 2] = [("observe", Self::Observe), ("enforce", Self::Enforce)];
+    pub const NAMES: [(&'static str, Self); 2] =
+        [("observe", Self::Observe), ("enforce", Self::Enforce)];
 }
 
 impl Position {
@@ -127,7 +132,8 @@ impl ProgramKind {
         }
     }
 
-    /// Returns the value of `enum bpf_attach_type`. A prog-array refuses programs whose attach types differ.
+    /// Returns the value of `enum bpf_attach_type`. A prog-array refuses programs whose attach
+    /// types differ.
     pub const fn expected_attach_type(self) -> u32 {
         match self {
             // BPF_XDP
@@ -139,8 +145,9 @@ impl ProgramKind {
 
 /// A place where packets pass on an interface, in the kernel's terms.
 ///
-/// Hooks can't be compared with `==`: such a comparison would silently decide for each hook that is added later,
-/// while a `match` makes the compiler ask. Compare [`Hook::name`] to find out whether two hooks are the same.
+/// Hooks can't be compared with `==`: such a comparison would silently decide for each hook that is
+/// added later, while a `match` makes the compiler ask. Compare [`Hook::name`] to find out whether
+/// two hooks are the same.
 #[derive(Clone, Copy, Debug)]
 pub enum Hook {
     Xdp,
@@ -167,7 +174,8 @@ impl Hook {
         }
     }
 
-    /// Returns the hooks of a direction with their names in configurations. The first hook is the default.
+    /// Returns the hooks of a direction with their names in configurations. The first hook is the
+    /// default.
     pub const fn choices(direction: Direction) -> &'static [(&'static str, Self)] {
         match direction {
             Direction::Ingress => &[("xdp", Self::Xdp), ("tc", Self::TcIngress)],
@@ -214,13 +222,15 @@ impl Hook {
         match self.kind() {
             // XDP_PASS
             ProgramKind::Xdp => 2,
-            // TCX_NEXT, which is TC_ACT_UNSPEC under clsact: TC_ACT_OK would end other owners' chains.
+            // TCX_NEXT, which is TC_ACT_UNSPEC under clsact: TC_ACT_OK would end other owners'
+            // chains.
             ProgramKind::Tc => -1,
         }
     }
 
-    /// Returns the verdicts that end a packet's way when they are enforced, in ascending order; with any other
-    /// verdict the packet passes on. `None` if all verdicts except [`Self::pass`] end it.
+    /// Returns the verdicts that end a packet's way when they are enforced, in ascending order;
+    /// with any other verdict the packet passes on. `None` if all verdicts except [`Self::pass`]
+    /// end it.
     pub const fn final_verdicts(self) -> Option<&'static [i32]> {
         match self.kind() {
             ProgramKind::Xdp => None,
@@ -240,6 +250,9 @@ mod tests {
             assert_eq!(serde_json::to_value(direction).unwrap(), direction.name());
             assert_eq!(direction.to_string(), direction.name());
         }
-        assert!(Direction::ALL.is_sorted(), "documents show the ingress first");
+        assert!(
+            Direction::ALL.is_sorted(),
+            "documents show the ingress first"
+        );
     }
 }

@@ -28,9 +28,12 @@ pub enum Shape {
     /// A float (IEEE 754) of 4 or 8 bytes.
     Float,
     /// Enumerations of 1 to 8 bytes (`enum` and `enum64`).
-    Enum { signed: bool, variants: Vec<EnumVariant> },
-    /// A struct with its members in the order of declaration. Members of anonymous structs and unions are listed among
-    /// the members of the parent.
+    Enum {
+        signed: bool,
+        variants: Vec<EnumVariant>,
+    },
+    /// A struct with its members in the order of declaration. Members of anonymous structs and
+    /// unions are listed among the members of the parent.
     Struct(Vec<Member>),
     /// A union with its members, which share bytes.
     Union(Vec<Member>),
@@ -62,15 +65,18 @@ pub struct Member {
     pub layout: Layout,
 }
 
-/// A rendering, which `__attribute__((btf_decl_tag("...")))` on a field, typedef or map variable asks for.
+/// A rendering, which `__attribute__((btf_decl_tag("...")))` on a field, typedef or map variable
+/// asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Render {
     /// Four bytes in network order: `10.0.0.1`.
     Ipv4,
-    /// Sixteen bytes in network order: `2001:db8::1`; an address that maps an IPv4 address appears as IPv4.
+    /// Sixteen bytes in network order: `2001:db8::1`; an address that maps an IPv4 address appears
+    /// as IPv4.
     Ipv6,
-    /// An address of either family: four or sixteen bytes. An address that maps IPv4 is shown as IPv4.
+    /// An address of either family: four or sixteen bytes. An address that maps IPv4 is shown as
+    /// IPv4.
     Ip,
     /// Six bytes: `02:00:00:00:00:01`.
     Mac,
@@ -80,18 +86,18 @@ pub enum Render {
     Be32,
     /// A number of eight bytes in network order.
     Be64,
-    /// Digits in hex: `0x`, and two digits for each byte. A number begins with its highest byte; other bytes are in the
-    /// order of memory.
+    /// Digits in hex: `0x`, and two digits for each byte. A number begins with its highest byte;
+    /// other bytes are in the order of memory.
     Hex,
     /// Text up to the first NUL.
     String,
-    /// A number of sixteen bytes, shown in decimal; without this rendering it is shown in hex. Sums that do not fit into
-    /// 64 bits have this rendering.
+    /// A number of sixteen bytes, shown in decimal; without this rendering it is shown in hex. Sums
+    /// that do not fit into 64 bits have this rendering.
     Decimal,
     /// Nanoseconds since boot (`bpf_ktime_get_ns`), shown as a time of day.
     Ktime,
-    /// Nanoseconds since 1970, shown as a time of day; zero is "never". Sums convert times of [`Self::Ktime`] to this
-    /// form.
+    /// Nanoseconds since 1970, shown as a time of day; zero is "never". Sums convert times of
+    /// [`Self::Ktime`] to this form.
     Time,
     /// The index of an interface, shown as its name.
     Ifindex,
@@ -101,7 +107,8 @@ pub enum Render {
     TcpFlags,
     /// A struct of an address and the number of its significant bits: `10.0.0.0/8`.
     Prefix,
-    /// The slots of an array map that count values by magnitude. Documents also show ranges and percentiles for them.
+    /// The slots of an array map that count values by magnitude. Documents also show ranges and
+    /// percentiles for them.
     Histogram,
 }
 
@@ -145,12 +152,19 @@ impl Render {
             Self::Ifindex => ("ifindex", "integers of four or eight bytes"),
             Self::Protocol => ("protocol", "integers of one to eight bytes"),
             Self::TcpFlags => ("tcp_flags", "integers of one to eight bytes"),
-            Self::Prefix => ("prefix", "structs of a number of bits and an address of four or sixteen bytes"),
-            Self::Histogram => ("histogram", "ARRAY and PERCPU_ARRAY maps of unsigned integers"),
+            Self::Prefix => (
+                "prefix",
+                "structs of a number of bits and an address of four or sixteen bytes",
+            ),
+            Self::Histogram => (
+                "histogram",
+                "ARRAY and PERCPU_ARRAY maps of unsigned integers",
+            ),
         }
     }
 
-    /// Returns the rendering that a decl tag, or a name in stored layouts, asks for; `None` for tags of other tools.
+    /// Returns the rendering that a decl tag, or a name in stored layouts, asks for; `None` for
+    /// tags of other tools.
     pub fn from_tag(tag: &str) -> Option<Self> {
         let tag: StrDeserializer<'_, value::Error> = tag.into_deserializer();
         Self::deserialize(tag).ok()
@@ -160,7 +174,11 @@ impl Render {
 impl Layout {
     /// Returns the layout of `size` bytes without a known meaning.
     pub const fn opaque(size: usize) -> Self {
-        Self { size, shape: Shape::Opaque, render: None }
+        Self {
+            size,
+            shape: Shape::Opaque,
+            render: None,
+        }
     }
 
     /// Tells whether the layout, or a part of it, asks for this rendering.
@@ -177,7 +195,11 @@ impl Layout {
 
     /// Returns the layout of an unsigned integer of `size` bytes.
     pub const fn unsigned(size: usize) -> Self {
-        Self { size, shape: Shape::Int { signed: false }, render: None }
+        Self {
+            size,
+            shape: Shape::Int { signed: false },
+            render: None,
+        }
     }
 }
 
@@ -187,11 +209,30 @@ mod tests {
 
     #[test]
     fn a_rendering_is_found_at_any_depth() {
-        let address = Layout { render: Some(Render::Ipv4), ..Layout::unsigned(4) };
-        let addresses = Shape::Array { element: Box::new(address), len: 2 };
-        let layout = Layout { size: 8, shape: addresses, render: None };
-        let member = Member { name: "peers".into(), bit_offset: 0, bitfield: None, layout };
-        let record = Layout { size: 8, shape: Shape::Union(vec![member]), render: Some(Render::Hex) };
+        let address = Layout {
+            render: Some(Render::Ipv4),
+            ..Layout::unsigned(4)
+        };
+        let addresses = Shape::Array {
+            element: Box::new(address),
+            len: 2,
+        };
+        let layout = Layout {
+            size: 8,
+            shape: addresses,
+            render: None,
+        };
+        let member = Member {
+            name: "peers".into(),
+            bit_offset: 0,
+            bitfield: None,
+            layout,
+        };
+        let record = Layout {
+            size: 8,
+            shape: Shape::Union(vec![member]),
+            render: Some(Render::Hex),
+        };
         assert!(record.renders(Render::Ipv4) && record.renders(Render::Hex));
         assert!(!record.renders(Render::Ifindex));
     }

@@ -1,6 +1,7 @@
-//! The vocabulary of all crates of twinprobe: the directions of programs ([`Direction`]), the types of maps
-//! ([`MapKind`]), the meaning of their bytes ([`Btf`], [`Layout`]), their content ([`RawTable`]), and the
-//! facts about metrics and documents ([`Aggregation`], [`Window`], [`Format`]). This crate does no IO.
+//! The vocabulary of all crates of twinprobe: the directions of programs ([`Direction`]), the types
+//! of maps ([`MapKind`]), the meaning of their bytes ([`Btf`], [`Layout`]), their content
+//! ([`RawTable`]), and the facts about metrics and documents ([`Aggregation`], [`Window`],
+//! [`Format`]). This crate does no IO.
 
 #![forbid(unsafe_code)]
 
@@ -33,7 +34,9 @@ pub use hook::Direction;
 pub use layout::{EnumVariant, Layout, Member, Render, Shape};
 pub use map_kind::{MapFamily, MapKind};
 pub use metric::head::{Fill, MetricHead};
-pub use metric::{Aggregation, Completeness, Losses, MergeRule, MergeRules, SeriesRules, Temporality};
+pub use metric::{
+    Aggregation, Completeness, Losses, MergeRule, MergeRules, SeriesRules, Temporality,
+};
 pub use table::changes::TableChanges;
 pub use table::interface::carries_over;
 pub use table::{RawTable, TableLayout, TableRow};

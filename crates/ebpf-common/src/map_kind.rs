@@ -26,7 +26,8 @@ pub enum MapKind {
 pub enum MapFamily {
     /// Keys come and go. A reading walks through the keys and deletes the entries.
     Hash,
-    /// Keys are `0..max_entries` and always exist. A reading reads the entries by index and sets them to zero.
+    /// Keys are `0..max_entries` and always exist. A reading reads the entries by index and sets
+    /// them to zero.
     Array,
     /// Keys are prefixes. A reading walks through the keys and deletes the entries.
     Trie,
@@ -55,9 +56,12 @@ impl MapKind {
         Self::Global,
     ];
 
-    /// Returns the kind with this number of `enum bpf_map_type`, if a metric can read maps of that type.
+    /// Returns the kind with this number of `enum bpf_map_type`, if a metric can read maps of that
+    /// type.
     pub fn from_bpf_type(number: u32) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.bpf_type() == Some(number))
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.bpf_type() == Some(number))
     }
 
     /// Returns the name, the number in `enum bpf_map_type`, and the family.
@@ -83,8 +87,8 @@ impl MapKind {
         self.facts().0
     }
 
-    /// Returns the number in `enum bpf_map_type` (part of the kernel's ABI); `None` for a kind that is not a
-    /// kernel map.
+    /// Returns the number in `enum bpf_map_type` (part of the kernel's ABI); `None` for a kind that
+    /// is not a kernel map.
     pub const fn bpf_type(self) -> Option<u32> {
         self.facts().1
     }
@@ -96,7 +100,10 @@ impl MapKind {
 
     /// Tells whether each entry has one value for each possible CPU.
     pub const fn is_percpu(self) -> bool {
-        matches!(self, Self::PercpuHash | Self::LruPercpuHash | Self::PercpuArray)
+        matches!(
+            self,
+            Self::PercpuHash | Self::LruPercpuHash | Self::PercpuArray
+        )
     }
 
     /// Tells whether the entries have keys.

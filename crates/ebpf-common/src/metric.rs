@@ -1,5 +1,5 @@
-//! The settings of a metric: the way to read its map, the beginning of its counts, and the aggregation over
-//! CPUs.
+//! The settings of a metric: the way to read its map, the beginning of its counts, and the
+//! aggregation over CPUs.
 
 pub mod distribution;
 pub mod head;
@@ -24,11 +24,12 @@ pub enum Temporality {
 /// How much of the truth a metric's map contains: its capacity, its fill and its losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Completeness {
-    /// The most entries that the map can have; `None` if no number of entries bounds it (variables, rings).
+    /// The most entries that the map can have; `None` if no number of entries bounds it (variables,
+    /// rings).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_entries: Option<u32>,
-    /// For a sum of windows, the number of entries in the map at the end of the window; `None` if each row is
-    /// an entry of the map.
+    /// For a sum of windows, the number of entries in the map at the end of the window; `None` if
+    /// each row is an entry of the map.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entries_used: Option<u64>,
     /// The counts of failed insertions; `None` if the source does not count them.
@@ -71,11 +72,12 @@ impl Aggregation {
     }
 }
 
-/// The rules by which a metric becomes samples of OpenMetrics. The other formats do not use these rules.
+/// The rules by which a metric becomes samples of OpenMetrics. The other formats do not use these
+/// rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeriesRules {
-    /// The rules by which windows add up; `None` if windows do not add up, or if an earlier version has
-    /// stored the window.
+    /// The rules by which windows add up; `None` if windows do not add up, or if an earlier version
+    /// has stored the window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merge: Option<MergeRules>,
     /// The label of a key that has no parts; `None` for the default label.
@@ -108,8 +110,13 @@ pub enum MergeRule {
 
 impl MergeRule {
     /// The words of configurations.
-    pub const NAMES: [(&'static str, Self); 5] =
-        [("sum", Self::Sum), ("max", Self::Max), ("min", Self::Min), ("or", Self::Or), ("last", Self::Last)];
+    pub const NAMES: [(&'static str, Self); 5] = [
+        ("sum", Self::Sum),
+        ("max", Self::Max),
+        ("min", Self::Min),
+        ("or", Self::Or),
+        ("last", Self::Last),
+    ];
 }
 
 /// The merge rules of one metric.
@@ -117,15 +124,18 @@ impl MergeRule {
 pub struct MergeRules {
     /// The rule for the fields that `fields` does not name.
     pub default: MergeRule,
-    /// The rules for fields, by the path in the value (`bytes`, `tcp.syn`). The rule of a struct applies to
-    /// all its fields.
+    /// The rules for fields, by the path in the value (`bytes`, `tcp.syn`). The rule of a struct
+    /// applies to all its fields.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fields: BTreeMap<String, MergeRule>,
 }
 
 impl From<MergeRule> for MergeRules {
     fn from(default: MergeRule) -> Self {
-        Self { default, fields: BTreeMap::new() }
+        Self {
+            default,
+            fields: BTreeMap::new(),
+        }
     }
 }
 
@@ -183,7 +193,8 @@ pub enum StrategyChoice {
 
 impl StrategyChoice {
     /// The words of configurations.
-    pub const NAMES: [(&'static str, Self); 2] = [("auto", Self::Auto), ("iterative", Self::Iterative)];
+    pub const NAMES: [(&'static str, Self); 2] =
+        [("auto", Self::Auto), ("iterative", Self::Iterative)];
 }
 
 impl OnReplace {
@@ -200,7 +211,10 @@ mod tests {
         for aggregation in Aggregation::ALL {
             let stored = serde_json::to_value(aggregation).unwrap();
             assert_eq!(stored, aggregation.name());
-            assert_eq!(serde_json::from_value::<Aggregation>(stored).unwrap(), aggregation);
+            assert_eq!(
+                serde_json::from_value::<Aggregation>(stored).unwrap(),
+                aggregation
+            );
         }
         for (name, rule) in MergeRule::NAMES {
             assert_eq!(serde_json::to_value(rule).unwrap(), name);

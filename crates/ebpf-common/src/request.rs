@@ -25,9 +25,17 @@ pub struct AttachRequest {
 }
 
 impl AttachRequest {
-    /// Returns all parts of the request, with the name of the hook, because hooks can't be compared.
+    /// Returns all parts of the request, with the name of the hook, because hooks can't be
+    /// compared.
     fn parts(self) -> impl Eq {
-        let Self { hook, xdp_mode, verdict, sample, priority, position } = self;
+        let Self {
+            hook,
+            xdp_mode,
+            verdict,
+            sample,
+            priority,
+            position,
+        } = self;
         (hook.name(), xdp_mode, verdict, sample, priority, position)
     }
 }
@@ -71,12 +79,17 @@ pub struct MetricRequest {
 impl MetricRequest {
     /// Returns the name of the map; for a variable, the name of its section.
     pub fn map_name(&self) -> &str {
-        self.map.split_once(':').map_or(&self.map, |(section, _)| section)
+        self.map
+            .split_once(':')
+            .map_or(&self.map, |(section, _)| section)
     }
 
     /// Tells whether a reading reads the map of the idle twin.
     pub const fn is_snapshot(&self) -> bool {
-        matches!(self.counting, Counting::Window(MapCopy::Snapshot) | Counting::Sum(_))
+        matches!(
+            self.counting,
+            Counting::Window(MapCopy::Snapshot) | Counting::Sum(_)
+        )
     }
 
     /// Tells whether the counts begin again after each reading.
@@ -92,8 +105,9 @@ impl MetricRequest {
         }
     }
 
-    /// Returns the field of the configuration that makes the daemon write to the map: `init` resets the
-    /// map, and a snapshot is cleared before its next use. `None` if the daemon only reads the map.
+    /// Returns the field of the configuration that makes the daemon write to the map: `init` resets
+    /// the map, and a snapshot is cleared before its next use. `None` if the daemon only reads the
+    /// map.
     pub const fn writing_field(&self) -> Option<&'static str> {
         match self.counting {
             Counting::Window(_) => Some("init"),

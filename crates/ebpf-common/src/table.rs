@@ -20,24 +20,31 @@ pub struct TableLayout {
     pub key: Layout,
     /// The meaning of one value. For a PERCPU kind, this is the value of one CPU.
     pub value: Layout,
-    /// The number of values in an entry: the number of possible CPUs for PERCPU kinds, and 1 for other
-    /// kinds.
+    /// The number of values in an entry: the number of possible CPUs for PERCPU kinds, and 1 for
+    /// other kinds.
     pub slots: usize,
     /// The layout of the inner maps of a map of maps, which all its inner maps share.
     pub inner: Option<Arc<TableLayout>>,
 }
 
 impl TableLayout {
-    /// Returns the number of bytes from one CPU's value to the next. The kernel rounds the size of PERCPU
-    /// values up to a multiple of 8.
+    /// Returns the number of bytes from one CPU's value to the next. The kernel rounds the size of
+    /// PERCPU values up to a multiple of 8.
     pub const fn slot_stride(&self) -> usize {
-        if self.kind.is_percpu() { self.value.size.next_multiple_of(8) } else { self.value.size }
+        if self.kind.is_percpu() {
+            self.value.size.next_multiple_of(8)
+        } else {
+            self.value.size
+        }
     }
 
     /// Tells whether a key or a value asks for this rendering.
     pub fn renders(&self, render: Render) -> bool {
         let here = self.key.renders(render) || self.value.renders(render);
-        here || self.inner.as_ref().is_some_and(|inner| inner.renders(render))
+        here || self
+            .inner
+            .as_ref()
+            .is_some_and(|inner| inner.renders(render))
     }
 
     /// Returns the number of bytes that one entry has in [`RawTable::values`].
@@ -54,7 +61,8 @@ pub struct RawTable {
     pub keys: Vec<u8>,
     /// The values, one after the other; for PERCPU kinds, all slots of an entry.
     pub values: Vec<u8>,
-    /// The content of each entry's inner map, for maps of maps. `values` holds the ids of the inner maps.
+    /// The content of each entry's inner map, for maps of maps. `values` holds the ids of the inner
+    /// maps.
     pub inner: Vec<RawTable>,
 }
 
@@ -111,19 +119,37 @@ impl RawTable {
 
     /// Returns the number of complete entries.
     pub fn len(&self, layout: &TableLayout) -> usize {
-        let values = self.values.len().checked_div(layout.value_stride()).unwrap_or(0);
-        let keys = if layout.kind.has_keys() { self.keys.len().checked_div(layout.key.size) } else { None };
+        let values = self
+            .values
+            .len()
+            .checked_div(layout.value_stride())
+            .unwrap_or(0);
+        let keys = if layout.kind.has_keys() {
+            self.keys.len().checked_div(layout.key.size)
+        } else {
+            None
+        };
         keys.map_or(values, |keys| keys.min(values))
     }
 
     /// Returns the bytes of each entry's key and value; the key is empty if the kind has no keys.
-    pub fn entries<'a>(&'a self, layout: &'a TableLayout) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    pub fn entries<'a>(
+        &'a self,
+        layout: &'a TableLayout,
+    ) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         self.rows(layout).map(|row| (row.key, row.value))
     }
 
     /// Does the same as [`Self::entries`], with the content of inner maps.
-    pub fn rows<'a>(&'a self, layout: &TableLayout) -> impl Iterator<Item = TableRow<'a>> + use<'a> {
-        let key = if layout.kind.has_keys() { layout.key.size } else { 0 };
+    pub fn rows<'a>(
+        &'a self,
+        layout: &TableLayout,
+    ) -> impl Iterator<Item = TableRow<'a>> + use<'a> {
+        let key = if layout.kind.has_keys() {
+            layout.key.size
+        } else {
+            0
+        };
         let stride = layout.value_stride();
         (0..self.len(layout)).map(move |i| TableRow {
             key: &self.keys[i * key..(i + 1) * key],
@@ -138,11 +164,21 @@ mod tests {
     use super::*;
 
     fn layout(kind: MapKind, key: usize, value: usize, slots: usize) -> TableLayout {
-        TableLayout { kind, key: Layout::opaque(key), value: Layout::opaque(value), slots, inner: None }
+        TableLayout {
+            kind,
+            key: Layout::opaque(key),
+            value: Layout::opaque(value),
+            slots,
+            inner: None,
+        }
     }
 
     fn table(keys: &[u8], values: &[u8]) -> RawTable {
-        RawTable { keys: keys.to_vec(), values: values.to_vec(), ..RawTable::default() }
+        RawTable {
+            keys: keys.to_vec(),
+            values: values.to_vec(),
+            ..RawTable::default()
+        }
     }
 
     #[test]
@@ -169,7 +205,11 @@ mod tests {
         assert_eq!(keys(3, 4), [0_u8; 0]);
         assert_eq!(
             table.slice(1, 9, &layout),
-            RawTable { keys: vec![2, 3], values: vec![20, 30], ..RawTable::default() }
+            RawTable {
+                keys: vec![2, 3],
+                values: vec![20, 30],
+                ..RawTable::default()
+            }
         );
     }
 

@@ -18,8 +18,11 @@ pub enum Dialect {
 
 impl Dialect {
     /// The choices by their names in a configuration.
-    pub const NAMES: [(&'static str, Self); 3] =
-        [("auto", Self::Auto), ("libbpf", Self::Libbpf), ("bcc", Self::Bcc)];
+    pub const NAMES: [(&'static str, Self); 3] = [
+        ("auto", Self::Auto),
+        ("libbpf", Self::Libbpf),
+        ("bcc", Self::Bcc),
+    ];
 }
 
 /// The function in each slot of each table of programs.
@@ -33,8 +36,12 @@ pub fn included(text: &str) -> impl Iterator<Item = &str> {
 /// Returns the names that a text includes, and whether each of them is in brackets.
 pub fn inclusions(text: &str) -> impl Iterator<Item = (&str, bool)> {
     text.lines().filter_map(|line| {
-        let directive =
-            line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("include")?.trim_start();
+        let directive = line
+            .trim_start()
+            .strip_prefix('#')?
+            .trim_start()
+            .strip_prefix("include")?
+            .trim_start();
         let (rest, end) = match directive.strip_prefix('"') {
             Some(rest) => (rest, '"'),
             None => (directive.strip_prefix('<')?, '>'),
@@ -48,8 +55,9 @@ pub fn inside_of(name: &str) -> &str {
     name.trim_start_matches("../")
 }
 
-/// Tells whether a header has the types of a kernel, which the daemon makes itself: `vmlinux.h`, in any
-/// folder, also with the name of a processor or a version, as in `vmlinux_x86.h` and `vmlinux-518.h`.
+/// Tells whether a header has the types of a kernel, which the daemon makes itself: `vmlinux.h`, in
+/// any folder, also with the name of a processor or a version, as in `vmlinux_x86.h` and
+/// `vmlinux-518.h`.
 pub fn is_vmlinux(name: &str) -> bool {
     const PROCESSORS: [&str; 14] = [
         "x86",
@@ -68,11 +76,15 @@ pub fn is_vmlinux(name: &str) -> bool {
         "loongarch",
     ];
     let file = name.rsplit('/').next().unwrap_or(name);
-    let Some(rest) = file.strip_prefix("vmlinux").and_then(|rest| rest.strip_suffix(".h")) else {
+    let Some(rest) = file
+        .strip_prefix("vmlinux")
+        .and_then(|rest| rest.strip_suffix(".h"))
+    else {
         return false;
     };
     let mut parts = rest.split(['_', '-']);
-    let is_known = |part: &str| PROCESSORS.contains(&part) || part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_known =
+        |part: &str| PROCESSORS.contains(&part) || part.bytes().all(|byte| byte.is_ascii_digit());
     parts.next() == Some("") && parts.all(|part| !part.is_empty() && is_known(part))
 }
 
@@ -86,21 +98,25 @@ pub struct Unit<'a> {
     pub files: &'a BTreeMap<String, String>,
     pub defines: &'a BTreeMap<String, String>,
     pub dialect: Dialect,
-    /// The function for packets, for a source in the dialect of BCC with several functions; `None` to choose.
+    /// The function for packets, for a source in the dialect of BCC with several functions; `None`
+    /// to choose.
     pub entry: Option<&'a str>,
-    /// The functions in tables of programs, for a source in the dialect of BCC: table, slot, function.
+    /// The functions in tables of programs, for a source in the dialect of BCC: table, slot,
+    /// function.
     pub calls: &'a Calls,
-    /// The source of the other direction, whose tables a source in the dialect of BCC may take over.
+    /// The source of the other direction, whose tables a source in the dialect of BCC may take
+    /// over.
     pub other: Option<&'a str>,
     pub hook: Hook,
     pub verdict: Verdict,
-    /// True if XDP programs get packets of several buffers (Linux 5.18), and with them the helper functions that read such
-    /// packets.
+    /// True if XDP programs get packets of several buffers (Linux 5.18), and with them the helper
+    /// functions that read such packets.
     pub frags: bool,
 }
 
 impl Unit<'_> {
-    /// Returns the names of the macros that tell the source its hook and kernel; `twinprobe.h` reads them.
+    /// Returns the names of the macros that tell the source its hook and kernel; `twinprobe.h`
+    /// reads them.
     pub fn target(&self) -> impl Iterator<Item = &'static str> {
         let kind = match self.hook.kind() {
             ProgramKind::Xdp => "TWINPROBE_XDP",
@@ -110,7 +126,9 @@ impl Unit<'_> {
             Direction::Ingress => "TWINPROBE_INGRESS",
             Direction::Egress => "TWINPROBE_EGRESS",
         };
-        [kind, direction].into_iter().chain((!self.frags).then_some("TWINPROBE_SINGLE_BUFFER"))
+        [kind, direction]
+            .into_iter()
+            .chain((!self.frags).then_some("TWINPROBE_SINGLE_BUFFER"))
     }
 }
 

@@ -1,12 +1,12 @@
-//! Time to encode a million rows: `cargo run --release -p twinprobe-exporter --example million_rows`, with
-//! part of a line's name to measure only that line.
+//! Time to encode a million rows: `cargo run --release -p twinprobe-exporter --example
+//! million_rows`, with part of a line's name to measure only that line.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use twinprobe_ebpf_common::{
-    Aggregation, Direction, Format, Head, Layout, MapKind, Member, MetricHead, RawTable, Render, Shape,
-    TableLayout,
+    Aggregation, Direction, Format, Head, Layout, MapKind, Member, MetricHead, RawTable, Render,
+    Shape, TableLayout,
 };
 use twinprobe_exporter::{Metric, document_encoder};
 
@@ -24,13 +24,22 @@ fn main() {
         slots,
         inner: None,
     };
-    let flows =
-        TableLayout { kind: MapKind::Hash, key: five_tuple(), value: counters(), slots: 1, inner: None };
+    let flows = TableLayout {
+        kind: MapKind::Hash,
+        key: five_tuple(),
+        value: counters(),
+        slots: 1,
+        inner: None,
+    };
     let wanted = std::env::args().nth(1).unwrap_or_default();
     for (name, layout, agg) in [
         ("u32 -> u64", number(MapKind::Hash, 1), None),
         ("u32 -> u64, 2 CPUs", number(MapKind::PercpuHash, 2), None),
-        ("u32 -> u64, sum of 2 CPUs", number(MapKind::PercpuHash, 2), Some(Aggregation::Sum)),
+        (
+            "u32 -> u64, sum of 2 CPUs",
+            number(MapKind::PercpuHash, 2),
+            Some(Aggregation::Sum),
+        ),
         ("5-tuple -> 6 fields", flows, None),
     ] {
         let (metric, pieces) = metric(layout, agg);
@@ -48,7 +57,11 @@ fn main() {
                 .collect();
             times.sort_unstable();
             let (least, median) = (times[0], times[ROUNDS / 2]);
-            println!("{name:25} {:11} {median:8.1?} (least {least:.1?}), {} bytes", format.name(), length);
+            println!(
+                "{name:25} {:11} {median:8.1?} (least {least:.1?}), {} bytes",
+                format.name(),
+                length
+            );
         }
     }
 }
@@ -60,7 +73,10 @@ fn encode(format: Format, metric: &Arc<Metric>, pieces: &[RawTable]) -> usize {
         length += out.len();
         out.clear();
     };
-    let head = Head { probe: "flows", ..Head::default() };
+    let head = Head {
+        probe: "flows",
+        ..Head::default()
+    };
     let mut encoder = document_encoder(format, &head, Arc::default(), &mut out);
     encoder.add_metric(metric);
     while encoder.next_table(&mut out).is_some() {
@@ -81,9 +97,16 @@ fn record(size: usize, members: &[(&str, usize, usize, Option<Render>)]) -> Layo
         name: name.into(),
         bit_offset: 8 * offset,
         bitfield: None,
-        layout: Layout { render, ..Layout::unsigned(size) },
+        layout: Layout {
+            render,
+            ..Layout::unsigned(size)
+        },
     });
-    Layout { size, shape: Shape::Struct(members.collect()), render: None }
+    Layout {
+        size,
+        shape: Shape::Struct(members.collect()),
+        render: None,
+    }
 }
 
 fn five_tuple() -> Layout {
@@ -121,14 +144,19 @@ fn metric(layout: TableLayout, agg: Option<Aggregation>) -> (Arc<Metric>, Vec<Ra
         let key = row.wrapping_mul(2_654_435_761).to_le_bytes();
         table.keys.extend(key.iter().cycle().take(layout.key.size));
         for slot in 0..layout.value_stride() as u64 / 8 {
-            table
-                .values
-                .extend_from_slice(&((u64::from(row) * 1_000_003 + slot) >> (slot * 8)).to_le_bytes());
+            table.values.extend_from_slice(
+                &((u64::from(row) * 1_000_003 + slot) >> (slot * 8)).to_le_bytes(),
+            );
         }
     }
     let head = MetricHead {
         agg,
-        ..MetricHead::new(Direction::Ingress, "packets_total", "packets", Arc::new(layout))
+        ..MetricHead::new(
+            Direction::Ingress,
+            "packets_total",
+            "packets",
+            Arc::new(layout),
+        )
     };
     let metric = Metric::from(head);
     let piece = |first| table.slice(first, first + PIECE, &metric.layout);

@@ -14,7 +14,8 @@ use twinprobe_ebpf_common::{
 
 use self::noted::Noted;
 
-/// The error for a merge rule whose field the value does not have. The text is the path in the rule.
+/// The error for a merge rule whose field the value does not have. The text is the path in the
+/// rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the value has no field {0}")]
 pub struct UnknownField(pub String);
@@ -30,13 +31,13 @@ pub struct Accumulator {
     /// The layout of the sum: added numbers have 64 bits, and times are times of the wall clock.
     layout: Arc<TableLayout>,
     rules: MergeRules,
-    /// The width of the summed numbers. It grows as soon as a number does not fit. Nearly all sums fit into 64 bits,
-    /// and wider sums take twice the room in the store.
+    /// The width of the summed numbers. It grows as soon as a number does not fit. Nearly all sums
+    /// fit into 64 bits, and wider sums take twice the room in the store.
     width: SumWidth,
     leaves: Leaves<LeafJoin>,
     total: RawTable,
-    /// The place of each entry, by its key. Keys come from packets, so the hash must be one whose collisions senders
-    /// can't produce.
+    /// The place of each entry, by its key. Keys come from packets, so the hash must be one whose
+    /// collisions senders can't produce.
     index: HashMap<Box<[u8]>, usize>,
     /// The number of the last window that had each entry. Empty unless [`Self::has_ages`].
     ages: Vec<u64>,
@@ -51,17 +52,35 @@ impl Accumulator {
     ///
     /// Fails if a rule names a field that the value does not have.
     pub fn new(layout: Arc<TableLayout>, rules: &MergeRules) -> Result<Self, UnknownField> {
-        if let Some(path) = rules.fields.keys().find(|path| !has_field(&layout.value, path)) {
+        if let Some(path) = rules
+            .fields
+            .keys()
+            .find(|path| !has_field(&layout.value, path))
+        {
             return Err(UnknownField(path.clone()));
         }
         let width = SumWidth::Usual;
         let sum = sums(&layout, rules, width);
         let of = layout;
-        let layout = if sum == *of { Arc::clone(&of) } else { Arc::new(sum) };
+        let layout = if sum == *of {
+            Arc::clone(&of)
+        } else {
+            Arc::new(sum)
+        };
         let leaves = leaves(&layout, rules);
         let rules = rules.clone();
         let (total, index, ages) = Default::default();
-        Ok(Self { of, layout, rules, width, leaves, total, index, ages, noted: None })
+        Ok(Self {
+            of,
+            layout,
+            rules,
+            width,
+            leaves,
+            total,
+            index,
+            ages,
+            noted: None,
+        })
     }
 
     /// Returns the layout of the sum. An addition may change it, because the sum gets wider.
@@ -69,15 +88,21 @@ impl Accumulator {
         &self.layout
     }
 
-    /// Adds window number `seq`, with the rows from the map. `boot_time_ns` is the time of the boot by the wall clock,
-    /// to which the times in the window refer.
+    /// Adds window number `seq`, with the rows from the map. `boot_time_ns` is the time of the boot
+    /// by the wall clock, to which the times in the window refer.
     pub fn add(&mut self, window: &RawTable, seq: u64, boot_time_ns: i128) {
         let of = Arc::clone(&self.of);
         self.add_of(window, &of, seq, boot_time_ns);
     }
 
     /// Adds rows of another layout. Returns false if that layout can't be converted.
-    pub fn add_of(&mut self, rows: &RawTable, of: &TableLayout, seq: u64, boot_time_ns: i128) -> bool {
+    pub fn add_of(
+        &mut self,
+        rows: &RawTable,
+        of: &TableLayout,
+        seq: u64,
+        boot_time_ns: i128,
+    ) -> bool {
         if is_widest(&of.value) {
             self.widen();
         }
@@ -85,20 +110,28 @@ impl Accumulator {
             self.add_sum(rows, seq);
             return true;
         }
-        let mut fits = convert_times(&RawTable::default(), of, &self.layout, boot_time_ns).is_some();
+        let mut fits =
+            convert_times(&RawTable::default(), of, &self.layout, boot_time_ns).is_some();
         for from in (0..rows.len(of)).step_by(ROWS) {
             let layout = Arc::clone(&self.layout);
-            match convert_times(&rows.slice(from, from + ROWS, of), of, &layout, boot_time_ns) {
+            match convert_times(
+                &rows.slice(from, from + ROWS, of),
+                of,
+                &layout,
+                boot_time_ns,
+            ) {
                 // Each table may make the sum wider.
-                Some(tables) => tables.iter().for_each(|table| self.add_rest(table, 0, &layout, seq)),
+                Some(tables) => tables
+                    .iter()
+                    .for_each(|table| self.add_rest(table, 0, &layout, seq)),
                 None => fits = false,
             }
         }
         fits
     }
 
-    /// Adds the rows of a table from number `from` on. `of` is the layout of the rows: the present or an earlier layout
-    /// of the sum.
+    /// Adds the rows of a table from number `from` on. `of` is the layout of the rows: the present
+    /// or an earlier layout of the sum.
     fn add_rest(&mut self, rows: &RawTable, from: usize, of: &Arc<TableLayout>, seq: u64) {
         if from > 0 || !Arc::ptr_eq(of, &self.layout) {
             self.add_of(&rows.slice(from, rows.len(of), of), of, seq, 0);
@@ -126,7 +159,9 @@ impl Accumulator {
     /// Returns rows of a window in the layout of the sum.
     pub fn converted(&self, window: &RawTable, boot_time_ns: i128) -> RawTable {
         let tables = convert_times(window, &self.of, &self.layout, boot_time_ns);
-        tables.and_then(|mut tables| tables.pop()).unwrap_or_default()
+        tables
+            .and_then(|mut tables| tables.pop())
+            .unwrap_or_default()
     }
 
     /// Returns the sum so far in the layout of the windows.
@@ -134,16 +169,17 @@ impl Accumulator {
         narrowed(&self.total, &self.layout, &self.of, boot_time_ns).unwrap_or_default()
     }
 
-    /// Returns the sum so far in the layout of the windows, if all its numbers fit into that layout.
+    /// Returns the sum so far in the layout of the windows, if all its numbers fit into that
+    /// layout.
     pub fn fitting(&self, boot_time_ns: i128) -> Option<RawTable> {
         let rows = narrowed(&self.total, &self.layout, &self.of, boot_time_ns)?;
         let whole = convert_times(&rows, &self.of, &self.layout, boot_time_ns)?;
         (whole == [self.total.clone()]).then_some(rows)
     }
 
-    /// Adds window number `seq`, whose rows have the layout of the sum. New entries are appended, and known entries
-    /// keep their place. Arrays stay in the order of their indices, because every window has all of them. The values of
-    /// queues and stacks are appended.
+    /// Adds window number `seq`, whose rows have the layout of the sum. New entries are appended,
+    /// and known entries keep their place. Arrays stay in the order of their indices, because every
+    /// window has all of them. The values of queues and stacks are appended.
     pub fn add_sum(&mut self, window: &RawTable, seq: u64) {
         if let Some(row) = self.add_while_it_fits(window, seq) {
             let of = Arc::clone(&self.layout);
@@ -152,19 +188,30 @@ impl Accumulator {
         }
     }
 
-    /// Adds rows until a row needs more bits than the numbers of the sum have, and returns the number of this row;
-    /// `None` if all rows fit.
+    /// Adds rows until a row needs more bits than the numbers of the sum have, and returns the
+    /// number of this row; `None` if all rows fit.
     fn add_while_it_fits(&mut self, window: &RawTable, seq: u64) -> Option<usize> {
         let has_ages = self.has_ages();
         let can_grow = self.width == SumWidth::Usual;
-        let Self { layout, leaves, total, index, ages, noted, .. } = self;
+        let Self {
+            layout,
+            leaves,
+            total,
+            index,
+            ages,
+            noted,
+            ..
+        } = self;
         if layout.kind.family() == MapFamily::Fifo {
             *noted = None;
-            total.values.extend_from_slice(&window.values[..window.len(layout) * layout.value_stride()]);
+            total
+                .values
+                .extend_from_slice(&window.values[..window.len(layout) * layout.value_stride()]);
             return None;
         }
         let stride = layout.value_stride();
-        // The memory is allocated for the first row, because a layout may claim any size for a table without rows.
+        // The memory is allocated for the first row, because a layout may claim any size for a
+        // table without rows.
         let mut merged = Vec::new();
         for (row, (key, value)) in window.entries(layout).enumerate() {
             if let Some(&entry) = index.get(key) {
@@ -189,24 +236,29 @@ impl Accumulator {
         None
     }
 
-    /// Tells whether entries come and go with the traffic, so that their number would grow without a bound.
+    /// Tells whether entries come and go with the traffic, so that their number would grow without
+    /// a bound.
     pub fn has_ages(&self) -> bool {
         self.layout.kind.comes_and_goes()
     }
 
-    /// Returns the number of the last window that had each entry; empty for tables whose entries are always the same.
+    /// Returns the number of the last window that had each entry; empty for tables whose entries
+    /// are always the same.
     pub fn ages(&self) -> &[u64] {
         &self.ages
     }
 
     /// Replaces the ages of the first entries by the ages of a stored sum.
     pub fn set_ages(&mut self, ages: &[u64]) {
-        self.ages.iter_mut().zip(ages).for_each(|(own, age)| *own = *age);
+        self.ages
+            .iter_mut()
+            .zip(ages)
+            .for_each(|(own, age)| *own = *age);
         self.noted = None;
     }
 
-    /// Drops the entries that no window has had for the longest time, until at most `entries` are left. Returns the
-    /// number of dropped entries.
+    /// Drops the entries that no window has had for the longest time, until at most `entries` are
+    /// left. Returns the number of dropped entries.
     pub fn bound(&mut self, entries: usize) -> usize {
         let surplus = self.ages.len().saturating_sub(entries);
         if surplus == 0 {
@@ -215,12 +267,20 @@ impl Accumulator {
         let mut oldest: Vec<(u64, usize)> = self.ages.iter().copied().zip(0..).collect();
         oldest.select_nth_unstable(surplus - 1);
         let mut gone = vec![false; self.ages.len()];
-        oldest[..surplus].iter().for_each(|&(_, entry)| gone[entry] = true);
+        oldest[..surplus]
+            .iter()
+            .for_each(|&(_, entry)| gone[entry] = true);
         self.noted.iter_mut().for_each(|noted| noted.remove(&gone));
-        let (total, ages) = (std::mem::take(&mut self.total), std::mem::take(&mut self.ages));
+        let (total, ages) = (
+            std::mem::take(&mut self.total),
+            std::mem::take(&mut self.ages),
+        );
         self.index.clear();
-        for (((key, value), age), _) in
-            total.entries(&self.layout).zip(ages).zip(gone).filter(|(_, gone)| !gone)
+        for (((key, value), age), _) in total
+            .entries(&self.layout)
+            .zip(ages)
+            .zip(gone)
+            .filter(|(_, gone)| !gone)
         {
             self.index.insert(key.into(), self.index.len());
             self.total.keys.extend_from_slice(key);
@@ -263,10 +323,13 @@ impl Accumulator {
 }
 
 fn leaves(layout: &TableLayout, rules: &MergeRules) -> Leaves<LeafJoin> {
-    Leaves::new(&layout.value, &mut |path, meaning| Some(rules.join(path, meaning)))
+    Leaves::new(&layout.value, &mut |path, meaning| {
+        Some(rules.join(path, meaning))
+    })
 }
 
-/// Merges the value of an entry with the value in a window, in `merged`. Returns false if a sum exceeds 64 bits.
+/// Merges the value of an entry with the value in a window, in `merged`. Returns false if a sum
+/// exceeds 64 bits.
 fn merge(
     layout: &TableLayout,
     leaves: &Leaves<LeafJoin>,
@@ -274,17 +337,19 @@ fn merge(
     window: &[u8],
     merged: &mut Vec<u8>,
 ) -> bool {
-    // The entries of these maps exist from the start. No program wrote a slot of zeros, so `min` and `last`
-    // must not use its zero as a value.
-    let always_there =
-        layout.kind.is_percpu() || matches!(layout.kind.family(), MapFamily::Array | MapFamily::Global);
+    // The entries of these maps exist from the start. No program wrote a slot of zeros, so `min`
+    // and `last` must not use its zero as a value.
+    let always_there = layout.kind.is_percpu()
+        || matches!(layout.kind.family(), MapFamily::Array | MapFamily::Global);
     let untouched = |slot: &[u8]| always_there && slot.iter().all(|&byte| byte == 0);
     let stride = layout.slot_stride();
     merged.clear();
     merged.extend_from_slice(window);
     let mut fits = true;
-    for ((total, window), merged) in
-        total.chunks_exact(stride).zip(window.chunks_exact(stride)).zip(merged.chunks_exact_mut(stride))
+    for ((total, window), merged) in total
+        .chunks_exact(stride)
+        .zip(window.chunks_exact(stride))
+        .zip(merged.chunks_exact_mut(stride))
     {
         if untouched(window) {
             merged.copy_from_slice(total);
@@ -297,7 +362,9 @@ fn merge(
             let (old, new) = (leaf.load(total, base), leaf.load(window, base));
             let width = leaf.width();
             let joined = leaf.tag.join(leaf.kind, width, old, new);
-            fits &= width != 64 || leaf.tag.rule != MergeRule::Sum || !is_at_end(leaf.kind, width, joined);
+            fits &= width != 64
+                || leaf.tag.rule != MergeRule::Sum
+                || !is_at_end(leaf.kind, width, joined);
             leaf.store(merged, base, joined);
         });
     }
@@ -308,7 +375,9 @@ fn has_field(layout: &Layout, path: &str) -> bool {
     match &layout.shape {
         Shape::Array { element, .. } => has_field(element, path),
         Shape::Struct(members) | Shape::Union(members) => {
-            let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
+            let (name, rest) = path
+                .split_once('.')
+                .map_or((path, None), |(name, rest)| (name, Some(rest)));
             members
                 .iter()
                 .filter(|member| member.name == name)

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// The values that the formats and the aggregation have computed for one metric. There is one value of each
-/// type, made at its first use. A copy of the cache is empty, because the copied metric may change.
+/// The values that the formats and the aggregation have computed for one metric. There is one value
+/// of each type, made at its first use. A copy of the cache is empty, because the copied metric may
+/// change.
 #[derive(Debug, Default)]
 pub struct Cache(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
 
@@ -14,7 +15,10 @@ impl Cache {
     /// Returns the value of type `T`. Calls `make` once, which must not use the same cache.
     pub(crate) fn get<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         let mut values = self.0.lock();
-        if let Some(value) = values.iter().find_map(|value| Arc::clone(value).downcast().ok()) {
+        if let Some(value) = values
+            .iter()
+            .find_map(|value| Arc::clone(value).downcast().ok())
+        {
             return value;
         }
         let value = Arc::new(make());

@@ -1,5 +1,5 @@
-//! One number of a metric, in the form of samples: the name and the labels by which a server finds its
-//! samples again.
+//! One number of a metric, in the form of samples: the name and the labels by which a server finds
+//! its samples again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use crate::encode::openmetrics::samples::{Dimension, FamilySamples};
 use crate::encode::openmetrics::series::MetricSeries;
 use crate::metric::Metric;
 
-/// The name of the key that represents all other keys, and the label of this key if keys have several labels.
+/// The name of the key that represents all other keys, and the label of this key if keys have
+/// several labels.
 const OTHER: &str = "other";
 const WHOLE: &str = "key";
 /// The label with the upper bound of a bucket.
@@ -32,17 +33,20 @@ pub struct ExportedNumber {
     pub is_counter: bool,
     /// The labels that distinguish the samples of one key from those of other keys.
     pub by: Vec<String>,
-    /// The labels of the values of CPUs and of the items of arrays, whose samples together make one number.
+    /// The labels of the values of CPUs and of the items of arrays, whose samples together make one
+    /// number.
     pub parts: Vec<String>,
     /// True if only the largest keys have samples.
     pub is_limited: bool,
-    /// The number of labels, up to and including the label of the interface, that the sample for all other keys has.
+    /// The number of labels, up to and including the label of the interface, that the sample for
+    /// all other keys has.
     others: usize,
     /// The labels that make the key, and its plan; `None` if there are no keys.
     keys: Vec<String>,
     plan: Option<Plan<String>>,
     scale: Scale,
-    /// The unit of the bounds if the samples are buckets. The count of each bucket includes the buckets below it.
+    /// The unit of the bounds if the samples are buckets. The count of each bucket includes the
+    /// buckets below it.
     bounds: Option<Scale>,
 }
 
@@ -52,7 +56,8 @@ pub struct ExportedNumber {
 pub struct NoSamples(&'static str);
 
 impl ExportedNumber {
-    /// Finds the samples of the number with this path in the values. `configured` are the labels of the probe's configuration.
+    /// Finds the samples of the number with this path in the values. `configured` are the labels of
+    /// the probe's configuration.
     pub fn new(
         metric: &Arc<Metric>,
         path: &str,
@@ -66,7 +71,10 @@ impl ExportedNumber {
             ));
         }
         if samples.is_histogram {
-            let value = samples.values.first().ok_or(NoSamples("OpenMetrics has no samples of it"))?;
+            let value = samples
+                .values
+                .first()
+                .ok_or(NoSamples("OpenMetrics has no samples of it"))?;
             return Ok(Self::of_buckets(&series, value));
         }
         let value = samples.values.iter().find(|value| value.field == path);
@@ -76,14 +84,25 @@ impl ExportedNumber {
         }
         let kind = kind(&series, value);
         let cpus = series.is_percpu().then(|| CPU.to_owned());
-        let items = value.arrays.iter().map(|Dimension { prefix, .. }| label_of(prefix));
-        let keys: Vec<String> = samples.keys.iter().map(|key| label_of(&key.label)).collect();
+        let items = value
+            .arrays
+            .iter()
+            .map(|Dimension { prefix, .. }| label_of(prefix));
+        let keys: Vec<String> = samples
+            .keys
+            .iter()
+            .map(|key| label_of(&key.label))
+            .collect();
         let layout = &series.metric.layout;
-        let plan = layout.kind.has_keys().then(|| Plan::new(&layout.key, str::to_owned));
+        let plan = layout
+            .kind
+            .has_keys()
+            .then(|| Plan::new(&layout.key, str::to_owned));
         let mut by = keys.clone();
         by.extend(plan.as_ref().map(|_| label_of(&samples.padding.1)));
         let others = usize::from(layout.interface_bytes() > 0);
-        if series.is_limited() && keys.len() > others + 1 && !by.iter().any(|label| label == WHOLE) {
+        if series.is_limited() && keys.len() > others + 1 && !by.iter().any(|label| label == WHOLE)
+        {
             by.push(WHOLE.to_owned());
         }
         Ok(Self {
@@ -106,7 +125,11 @@ impl ExportedNumber {
             name: format!("{}_bucket", value.family),
             is_counter: kind(series, value) == FamilyKind::Histogram,
             by: vec![BOUND.to_owned()],
-            parts: series.is_percpu().then(|| CPU.to_owned()).into_iter().collect(),
+            parts: series
+                .is_percpu()
+                .then(|| CPU.to_owned())
+                .into_iter()
+                .collect(),
             is_limited: false,
             others: 0,
             keys: Vec::new(),
@@ -116,38 +139,52 @@ impl ExportedNumber {
         }
     }
 
-    /// Tells whether the samples are buckets of a histogram. The count of each bucket includes the buckets below it.
+    /// Tells whether the samples are buckets of a histogram. The count of each bucket includes the
+    /// buckets below it.
     pub const fn is_of_buckets(&self) -> bool {
         self.bounds.is_some()
     }
 
     /// Tells whether samples with these labels represent all keys without samples of their own.
     pub fn is_others(&self, labels: &BTreeMap<String, String>) -> bool {
-        let is_other = |name: &str| labels.get(name).is_some_and(|text| text.trim_end_matches('_') == OTHER);
+        let is_other = |name: &str| {
+            labels
+                .get(name)
+                .is_some_and(|text| text.trim_end_matches('_') == OTHER)
+        };
         self.is_limited
             && match &self.keys[self.others..] {
                 [one] => is_other(one),
                 several => {
-                    is_other(WHOLE) && several.iter().all(|name| name == WHOLE || !labels.contains_key(name))
+                    is_other(WHOLE)
+                        && several
+                            .iter()
+                            .all(|name| name == WHOLE || !labels.contains_key(name))
                 }
             }
     }
 
-    /// Returns the key for samples with these labels, in the form of documents; `null` if the map has no
-    /// keys.
+    /// Returns the key for samples with these labels, in the form of documents; `null` if the map
+    /// has no keys.
     pub fn key(&self, labels: &BTreeMap<String, String>) -> Value {
         let text = |name: &String| labels.get(name).map_or("", |text| text.as_str());
         if let Some(scale) = self.bounds {
-            return labels.get(BOUND).and_then(|bound| slot(unscaled(scale, bound.parse().ok()?))).into();
+            return labels
+                .get(BOUND)
+                .and_then(|bound| slot(unscaled(scale, bound.parse().ok()?)))
+                .into();
         }
         match &self.plan {
             None => Value::Null,
-            Some(plan) if leaves(plan) == self.keys.len() => assembled(plan, &mut self.keys.iter().map(text)),
+            Some(plan) if leaves(plan) == self.keys.len() => {
+                assembled(plan, &mut self.keys.iter().map(text))
+            }
             Some(_) => self.keys.first().map(text).unwrap_or_default().into(),
         }
     }
 
-    /// Returns the number of a sample in the unit of the metric, in the form of documents; `None` for NaN and for infinities.
+    /// Returns the number of a sample in the unit of the metric, in the form of documents; `None`
+    /// for NaN and for infinities.
     pub fn original(&self, sample: f64) -> Option<JsonNumber> {
         let number = unscaled(self.scale, sample);
         let whole = number.round();
@@ -172,12 +209,16 @@ fn unscaled(scale: Scale, number: f64) -> f64 {
 
 /// Returns the slot whose largest value is this bound; `None` for the bucket of all values.
 fn slot(bound: f64) -> Option<u64> {
-    bound.is_finite().then(|| ((bound + 1.0).log2().round() - 1.0).max(0.0) as u64)
+    bound
+        .is_finite()
+        .then(|| ((bound + 1.0).log2().round() - 1.0).max(0.0) as u64)
 }
 
 /// Returns the name of a label from its start `,name="`.
 fn label_of(start: &str) -> String {
-    let name = start.strip_prefix(',').and_then(|start| start.strip_suffix("=\""));
+    let name = start
+        .strip_prefix(',')
+        .and_then(|start| start.strip_suffix("=\""));
     name.unwrap_or(start).to_owned()
 }
 
@@ -194,7 +235,9 @@ fn leaves(plan: &Plan<String>) -> usize {
 fn assembled<'a>(plan: &Plan<String>, texts: &mut impl Iterator<Item = &'a str>) -> Value {
     match plan {
         Plan::Struct(fields) => {
-            let fields = fields.iter().map(|field| (field.label.clone(), assembled(&field.plan, texts)));
+            let fields = fields
+                .iter()
+                .map(|field| (field.label.clone(), assembled(&field.plan, texts)));
             Value::Object(fields.collect::<Map<_, _>>())
         }
         Plan::Array { element, len, .. } => (0..*len).map(|_| assembled(element, texts)).collect(),
@@ -205,10 +248,15 @@ fn assembled<'a>(plan: &Plan<String>, texts: &mut impl Iterator<Item = &'a str>)
 /// Returns a part of a key in the form of documents: a number, if the label's text stands for one.
 fn part(plan: &Plan<String>, text: &str) -> Value {
     let number = match plan {
-        Plan::Scalar { kind: Scalar::Bool, .. } => {
+        Plan::Scalar {
+            kind: Scalar::Bool, ..
+        } => {
             return text.parse().map_or_else(|_| text.into(), Value::Bool);
         }
-        Plan::Scalar { kind: Scalar::Hex | Scalar::Ktime | Scalar::Time, .. } => None,
+        Plan::Scalar {
+            kind: Scalar::Hex | Scalar::Ktime | Scalar::Time,
+            ..
+        } => None,
         // An enumeration and an interface have a number where they have no name.
         Plan::Scalar { .. } => integer(text),
         Plan::Float { .. } => text.parse().ok().and_then(JsonNumber::from_f64),
@@ -223,95 +271,4 @@ fn integer(text: &str) -> Option<JsonNumber> {
 }
 
 #[cfg(test)]
-mod tests {
-    use twinprobe_ebpf_common::{Layout, MapKind, Member, Render, Shape, TableLayout, Temporality};
-
-    use super::*;
-
-    fn member(name: &str, offset: usize, layout: Layout) -> Member {
-        Member { name: name.into(), bit_offset: 8 * offset, bitfield: None, layout }
-    }
-
-    fn structure(size: usize, members: Vec<Member>) -> Layout {
-        Layout { size, shape: Shape::Struct(members), render: None }
-    }
-
-    fn flows() -> Arc<Metric> {
-        let address = Layout { render: Some(Render::Ipv4), ..Layout::unsigned(4) };
-        let key = structure(6, vec![member("src", 0, address), member("port", 4, Layout::unsigned(2))]);
-        let value =
-            vec![member("bytes", 0, Layout::unsigned(8)), member("time_nanoseconds", 8, Layout::unsigned(8))];
-        let layout = TableLayout {
-            kind: MapKind::PercpuHash,
-            key,
-            value: structure(16, value),
-            slots: 2,
-            inner: None,
-        };
-        Arc::new(Metric::example("flows", layout).with(|head| {
-            (head.temporality, head.series.subsystem) = (Temporality::Cumulative, Some("net".to_owned()));
-            head.series.merge = Some(Default::default());
-        }))
-    }
-
-    fn labels(all: &[(&str, &str)]) -> BTreeMap<String, String> {
-        all.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
-    }
-
-    #[test]
-    fn a_number_is_found_by_the_name_and_the_labels_of_its_samples() {
-        let found = ExportedNumber::new(&flows(), "bytes", &BTreeMap::new()).unwrap();
-        assert_eq!((&*found.name, found.is_counter), ("net_flows_bytes_total", true));
-        assert_eq!((found.by.join(" "), found.parts.join(" ")), ("src port padding".into(), "cpu".into()));
-        let key = found.key(&labels(&[("src", "192.0.2.1"), ("port", "53"), ("node", "a")]));
-        assert_eq!(key, serde_json::json!({ "src": "192.0.2.1", "port": 53 }));
-        let error = ExportedNumber::new(&flows(), "packets", &BTreeMap::new()).unwrap_err();
-        assert!(error.to_string().contains("no samples"), "{error}");
-    }
-
-    #[test]
-    fn numbers_have_the_unit_of_the_metric_again() {
-        let found = ExportedNumber::new(&flows(), "time_nanoseconds", &BTreeMap::new()).unwrap();
-        assert_eq!(found.name, "net_flows_time_seconds_total");
-        let original = |sample| found.original(sample).map(|number| number.to_string());
-        assert_eq!(original(0.000_012_345), Some("12345".to_owned()));
-        assert_eq!((original(1.5), original(-2e-9)), (Some("1500000000".to_owned()), Some("-2".to_owned())));
-        assert_eq!((original(f64::NAN), original(2.5e-10)), (None, Some("0.25".to_owned())));
-    }
-
-    #[test]
-    fn all_other_keys_have_samples_together() {
-        let limited = Arc::new(Metric::clone(&flows()).with(|head| head.series.max_series = Some(3)));
-        let found = ExportedNumber::new(&limited, "bytes", &BTreeMap::new()).unwrap();
-        assert_eq!(found.by.join(" "), "src port padding key");
-        assert!(found.is_others(&labels(&[("key", "other")])));
-        assert!(!found.is_others(&labels(&[("src", "192.0.2.1"), ("port", "53")])));
-    }
-
-    #[test]
-    fn slots_of_histograms_are_found_by_their_bounds() {
-        let slots = Layout { render: Some(Render::Histogram), ..Layout::unsigned(8) };
-        let layout = TableLayout {
-            kind: MapKind::Array,
-            key: Layout::unsigned(4),
-            value: slots,
-            slots: 1,
-            inner: None,
-        };
-        let sizes = Metric::example("wait_nanoseconds", layout);
-        let metric = Arc::new(sizes.with(|head| head.temporality = Temporality::Cumulative));
-        let found = ExportedNumber::new(&metric, "", &BTreeMap::new()).unwrap();
-        assert_eq!((&*found.name, found.is_counter), ("wait_seconds_bucket", true));
-        assert_eq!((found.by.join(" "), found.is_of_buckets()), ("le".into(), true));
-        for (bound, key) in [
-            ("1e-9", Some(0)),
-            ("3e-09", Some(1)),
-            ("0.001048575", Some(19)),
-            ("18446744073.709552", Some(63)),
-            ("+Inf", None),
-        ] {
-            assert_eq!(found.key(&labels(&[("le", bound)])), serde_json::json!(key), "{bound}");
-        }
-        assert_eq!(found.original(3.0), Some(3_u64.into()), "counts have no unit");
-    }
-}
+mod tests;

@@ -1,5 +1,6 @@
-//! The way from the raw content of maps to documents. This crate decodes values by their layout, aggregates PERCPU values,
-//! adds up windows, and writes the result in one of the formats. It does no IO and does not depend on the kernel.
+//! The way from the raw content of maps to documents. This crate decodes values by their layout,
+//! aggregates PERCPU values, adds up windows, and writes the result in one of the formats. It does
+//! no IO and does not depend on the kernel.
 #![forbid(unsafe_code)]
 
 mod accumulate;

@@ -43,7 +43,11 @@ impl Metric {
 
 impl From<MetricHead> for Metric {
     fn from(head: MetricHead) -> Self {
-        Self { head, cache: Cache::default(), others: None }
+        Self {
+            head,
+            cache: Cache::default(),
+            others: None,
+        }
     }
 }
 

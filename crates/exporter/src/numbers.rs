@@ -20,8 +20,8 @@ use crate::encode::openmetrics::rows::flat::{flat, flatten};
 use crate::encode::sink::DocumentSink as _;
 use crate::metric::Metric;
 
-/// The error for a value that has no number of this name. The text lists the existing numbers; the flag is
-/// true if these have names.
+/// The error for a value that has no number of this name. The text lists the existing numbers; the
+/// flag is true if these have names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NoNumber(String, pub bool);
@@ -60,7 +60,9 @@ impl Number {
     pub fn join(self, rule: MergeRule, newer: Self) -> Self {
         match (self, newer, rule) {
             (_, _, MergeRule::Last) => newer,
-            (Self::Integer(a), Self::Integer(b), MergeRule::Sum) => Self::Integer(a.saturating_add(b)),
+            (Self::Integer(a), Self::Integer(b), MergeRule::Sum) => {
+                Self::Integer(a.saturating_add(b))
+            }
             (Self::Integer(a), Self::Integer(b), MergeRule::Or) => Self::Integer(a | b),
             (a, b, MergeRule::Sum) => Self::Float(a.as_f64() + b.as_f64()),
             (_, _, MergeRule::Or) => newer,
@@ -140,30 +142,57 @@ impl NumberColumn {
 }
 
 impl Numbers {
-    /// Finds the number with this path. Without a path, finds the first counter, or else the first number.
+    /// Finds the number with this path. Without a path, finds the first counter, or else the first
+    /// number.
     pub fn new(metric: &Arc<Metric>, path: Option<&str>) -> Result<Self, NoNumber> {
         let nested = Arc::clone(metric);
         let metric = flat(metric);
         let folded = Folded::of(&metric, &metric.layout);
-        let value = folded.as_ref().map_or(&metric.layout.value, |folded| &folded.value);
+        let value = folded
+            .as_ref()
+            .map_or(&metric.layout.value, |folded| &folded.value);
         let rules = metric.series.merge.clone().unwrap_or_default();
         let mut known: Vec<(String, LeafJoin, bool)> = Vec::new();
         Leaves::new(value, &mut |path, meaning| {
             let join = rules.join(path, meaning);
-            known.push((path.to_owned(), join, meaning == Meaning::Quantity && join.rule == MergeRule::Sum));
+            known.push((
+                path.to_owned(),
+                join,
+                meaning == Meaning::Quantity && join.rule == MergeRule::Sum,
+            ));
             None::<()>
         });
         let named = |name: &str| known.iter().find(|(path, ..)| path == name);
-        let first = || known.iter().find(|(.., counts)| *counts).or_else(|| known.first());
+        let first = || {
+            known
+                .iter()
+                .find(|(.., counts)| *counts)
+                .or_else(|| known.first())
+        };
         let found = path.map_or_else(first, named).cloned();
         let (path, join, _) = found.ok_or_else(|| no_number(path, &known))?;
         let leaves = Leaves::new(value, &mut |other, _| (other == path).then_some(()));
         let folder = Folder::of(&metric, &metric.layout);
-        let key = metric.layout.kind.has_keys().then(|| KeyPlan::new(&metric.layout.key, Json::label));
-        let has_one = folder.is_none() && metric.layout.value_stride() == metric.layout.slot_stride();
+        let key = metric
+            .layout
+            .kind
+            .has_keys()
+            .then(|| KeyPlan::new(&metric.layout.key, Json::label));
+        let has_one =
+            folder.is_none() && metric.layout.value_stride() == metric.layout.slot_stride();
         let fixed = if has_one { fixed_place(&leaves) } else { None };
         let bits = Vec::new();
-        Ok(Self { nested, path, join, leaves, folder, key, metric, fixed, bits })
+        Ok(Self {
+            nested,
+            path,
+            join,
+            leaves,
+            folder,
+            key,
+            metric,
+            fixed,
+            bits,
+        })
     }
 
     /// Returns the path of the number; empty if the value is itself a number.
@@ -175,7 +204,10 @@ impl Numbers {
     pub fn is_signed(&self) -> bool {
         let mut is_signed = false;
         self.leaves.for_each(|leaf, _| {
-            is_signed |= matches!(leaf.kind, LeafKind::Float | LeafKind::Number { signed: true, .. });
+            is_signed |= matches!(
+                leaf.kind,
+                LeafKind::Float | LeafKind::Number { signed: true, .. }
+            );
         });
         is_signed
     }
@@ -195,8 +227,8 @@ impl Numbers {
         flatten(&self.nested, Cow::Borrowed(table))
     }
 
-    /// Returns the numbers of consecutive values, which have the form of rows. An incomplete value at the
-    /// end does not count.
+    /// Returns the numbers of consecutive values, which have the form of rows. An incomplete value
+    /// at the end does not count.
     pub fn column(&mut self, values: &[u8]) -> NumberColumn {
         let stride = self.metric.layout.value_stride().max(1);
         let values = values.chunks_exact(stride);
@@ -208,7 +240,14 @@ impl Numbers {
 
     /// Returns the number of one value, which has the form of rows.
     pub fn of(&mut self, value: &[u8]) -> Number {
-        let Self { metric, leaves, folder, join, bits, .. } = self;
+        let Self {
+            metric,
+            leaves,
+            folder,
+            join,
+            bits,
+            ..
+        } = self;
         bits.clear();
         let mut kind = LeafKind::Bool;
         let mut load = |slot: &[u8]| {
@@ -219,7 +258,9 @@ impl Numbers {
         };
         match folder {
             Some(folder) => load(folder.fold(value)),
-            None => value.chunks_exact(metric.layout.slot_stride().max(1)).for_each(&mut load),
+            None => value
+                .chunks_exact(metric.layout.slot_stride().max(1))
+                .for_each(&mut load),
         }
         let number = match &bits[..] {
             [one] => *one,
@@ -236,7 +277,9 @@ impl Numbers {
 
     /// Returns a key in JSON, in the form of documents; `null` without keys.
     pub fn key(&self, key: &[u8], context: &Context) -> String {
-        let Some(plan) = &self.key else { return "null".to_owned() };
+        let Some(plan) = &self.key else {
+            return "null".to_owned();
+        };
         let mut json = Json::default();
         Decoder::new(context).key(plan, key, &mut json);
         String::from_utf8_lossy(json.buffer()).into_owned()
@@ -248,23 +291,41 @@ fn fixed_place(leaves: &Leaves<()>) -> Option<FixedPlace> {
     let (mut found, mut count) = (None, 0);
     leaves.for_each(|leaf, base| {
         count += 1;
-        if let (LeafKind::Number { signed: false, swapped }, None, 1 | 2 | 4 | 8) =
-            (leaf.kind, leaf.bits, leaf.size)
+        if let (
+            LeafKind::Number {
+                signed: false,
+                swapped,
+            },
+            None,
+            1 | 2 | 4 | 8,
+        ) = (leaf.kind, leaf.bits, leaf.size)
         {
-            found = Some(FixedPlace { offset: base + leaf.offset, size: leaf.size, swapped });
+            found = Some(FixedPlace {
+                offset: base + leaf.offset,
+                size: leaf.size,
+                swapped,
+            });
         }
     });
     found.filter(|_| count == 1)
 }
 
 impl FixedPlace {
-    /// Returns the numbers of values; `None` if one has more than 64 bits, which is possible for a sum.
+    /// Returns the numbers of values; `None` if one has more than 64 bits, which is possible for a
+    /// sum.
     fn words<'a>(self, values: impl Iterator<Item = &'a [u8]>) -> Option<Vec<u64>> {
-        let Self { offset, size, swapped } = self;
+        let Self {
+            offset,
+            size,
+            swapped,
+        } = self;
         let number = |value: &'a [u8]| load_small(&value[offset..offset + size]);
         Some(match (size, swapped) {
-            // The most frequent sizes have cases of their own, so that the loop need not look at the size.
-            (8, false) => values.map(|value| load_small(&value[offset..offset + 8])).collect(),
+            // The most frequent sizes have cases of their own, so that the loop need not look at
+            // the size.
+            (8, false) => values
+                .map(|value| load_small(&value[offset..offset + 8]))
+                .collect(),
             (16, false) => {
                 let mut high = 0;
                 let low = |value: &[u8]| {
@@ -276,125 +337,30 @@ impl FixedPlace {
             }
             (16, true) => return None,
             (_, false) => values.map(number).collect(),
-            (_, true) => values.map(|value| number(value).swap_bytes() >> (64 - 8 * size)).collect(),
+            (_, true) => values
+                .map(|value| number(value).swap_bytes() >> (64 - 8 * size))
+                .collect(),
         })
     }
 }
 
 fn no_number(path: Option<&str>, known: &[(String, LeafJoin, bool)]) -> NoNumber {
-    let names: Vec<&str> = known.iter().map(|(path, ..)| path.as_str()).take(LISTED).collect();
+    let names: Vec<&str> = known
+        .iter()
+        .map(|(path, ..)| path.as_str())
+        .take(LISTED)
+        .collect();
     let path = path.unwrap_or_default();
     let text = match names[..] {
         [] => "the value has no numbers".to_owned(),
         [""] => format!("the value has no field {path}: it is a number itself; leave field out"),
-        _ => format!("the value has no number {path}; it has {}", names.join(", ")),
+        _ => format!(
+            "the value has no number {path}; it has {}",
+            names.join(", ")
+        ),
     };
     NoNumber(text, !matches!(names[..], [] | [""]))
 }
 
 #[cfg(test)]
-mod tests {
-    use twinprobe_ebpf_common::{Aggregation, Layout, MapKind, Member, Render, Shape};
-
-    use super::*;
-
-    fn member(name: &str, offset: usize, layout: Layout) -> Member {
-        Member { name: name.into(), bit_offset: 8 * offset, bitfield: None, layout }
-    }
-
-    fn metric(kind: MapKind, slots: usize) -> Metric {
-        let list = Shape::Array { element: Box::new(Layout::unsigned(2)), len: 2 };
-        let list = Layout { size: 4, shape: list, render: None };
-        let members = vec![
-            member("port", 0, Layout::unsigned(2)),
-            member("packets", 2, Layout::unsigned(2)),
-            member("sizes", 4, list),
-        ];
-        let value = Layout { size: 8, shape: Shape::Struct(members), render: None };
-        Metric::example("m", TableLayout { kind, key: Layout::unsigned(1), value, slots, inner: None })
-    }
-
-    fn numbers(metric: Metric, path: Option<&str>, values: &[u16]) -> Vec<(u8, Number)> {
-        let mut numbers = Numbers::new(&Arc::new(metric), path).unwrap();
-        let values = values.iter().flat_map(|number| number.to_le_bytes()).collect();
-        let table = RawTable { keys: vec![7, 8], values, ..RawTable::default() };
-        let column = numbers.column(&numbers.rows(&table).into_owned().values);
-        let keys = table.keys.iter().copied();
-        keys.enumerate().filter_map(|(row, key)| Some((key, column.get(row)?))).collect()
-    }
-
-    #[test]
-    fn a_number_is_found_by_its_path() {
-        let values = [53, 10, 1, 2, 80, 20, 3, 4];
-        let of = |path| numbers(metric(MapKind::Hash, 1), path, &values);
-        let integers = |a, b| vec![(7, Number::Integer(a)), (8, Number::Integer(b))];
-        assert_eq!(of(Some("port")), integers(53, 80));
-        assert_eq!(of(None), integers(10, 20), "the first counter");
-        assert_eq!(of(Some("sizes")), integers(3, 7), "items add up");
-    }
-
-    #[test]
-    fn a_column_has_the_numbers_of_its_values() {
-        let sizes = [1, 2, 4, 8].map(|size| (size, None));
-        let others = [
-            (2, Render::Be16),
-            (4, Render::Be32),
-            (8, Render::Be64),
-            (16, Render::Decimal),
-            (4, Render::Hex),
-        ];
-        for (size, render) in sizes.into_iter().chain(others.map(|(size, render)| (size, Some(render)))) {
-            let number = Layout { render, ..Layout::unsigned(size) };
-            let shape =
-                Shape::Struct(vec![member("skipped", 0, Layout::unsigned(3)), member("n", 3, number)]);
-            let value = Layout { size: 3 + size, shape, render: None };
-            let layout =
-                TableLayout { kind: MapKind::Hash, key: Layout::unsigned(1), value, slots: 1, inner: None };
-            let mut numbers = Numbers::new(&Arc::new(Metric::example("m", layout)), Some("n")).unwrap();
-            for filled in [1, 8, 16] {
-                let values: Vec<u8> = (0..4 * (3 + size))
-                    .map(|at| if at % (3 + size) < 3 + filled { at as u8 + 170 } else { 0 })
-                    .collect();
-                let column = numbers.column(&values);
-                assert_eq!(column.len(), 4);
-                for (row, value) in values.chunks(3 + size).enumerate() {
-                    assert_eq!(column.get(row), Some(numbers.of(value)), "{size} {render:?} {filled}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn columns_of_both_kinds_are_one() {
-        let words = || NumberColumn::Words(vec![1, 2]);
-        let wide = || NumberColumn::Numbers(vec![Number::Float(0.5)]);
-        let joined = |mut one: NumberColumn, other| {
-            one.append(other);
-            (0..one.len()).filter_map(|row| one.get(row)).map(Number::as_f64).collect::<Vec<_>>()
-        };
-        assert_eq!(joined(words(), words()), [1.0, 2.0, 1.0, 2.0]);
-        assert_eq!(joined(words(), wide()), [1.0, 2.0, 0.5]);
-        assert_eq!(joined(wide(), words()), [0.5, 1.0, 2.0]);
-    }
-
-    #[test]
-    fn numbers_of_cpus_become_one() {
-        let values = [1, 10, 0, 0, 1, 5, 0, 0];
-        let summed = metric(MapKind::PercpuHash, 2).with(|head| head.agg = Some(Aggregation::Max));
-        let one = |number| vec![(7, Number::Integer(number))];
-        assert_eq!(numbers(summed, None, &values), one(10));
-        assert_eq!(numbers(metric(MapKind::PercpuHash, 2), None, &values), one(15), "of all CPUs");
-    }
-
-    #[test]
-    fn an_unknown_path_lists_those_that_there_are() {
-        let error = Numbers::new(&Arc::new(metric(MapKind::Hash, 1)), Some("byte")).unwrap_err();
-        assert_eq!(error.to_string(), "the value has no number byte; it has port, packets, sizes");
-    }
-
-    #[test]
-    fn keys_are_those_of_documents() {
-        let metric = Arc::new(metric(MapKind::Hash, 1));
-        assert_eq!(Numbers::new(&metric, None).unwrap().key(&[9], &Context::default()), "9");
-    }
-}
+mod tests;

@@ -15,7 +15,8 @@ use crate::encode::openmetrics::rows::flat::flat;
 use crate::encode::openmetrics::samples::{FamilySamples, Samples};
 use crate::metric::Metric;
 
-/// The units that the last word of a name may be. `bytes_seen_nanoseconds` has the unit of its last word, not of its first.
+/// The units that the last word of a name may be. `bytes_seen_nanoseconds` has the unit of its last
+/// word, not of its first.
 const UNITS: [&str; 14] = [
     "bytes",
     "octets",
@@ -33,19 +34,31 @@ const UNITS: [&str; 14] = [
     "millibits",
 ];
 
-/// Returns the shape of a document with these metrics. `has_owners` tells whether it names the owners of addresses in keys.
-pub fn window_shape<'a>(metrics: impl IntoIterator<Item = &'a Arc<Metric>>, has_owners: bool) -> WindowShape {
-    let mut shape = WindowShape { digest: String::new(), metrics: metrics.into_iter().map(metric).collect() };
+/// Returns the shape of a document with these metrics. `has_owners` tells whether it names the
+/// owners of addresses in keys.
+pub fn window_shape<'a>(
+    metrics: impl IntoIterator<Item = &'a Arc<Metric>>,
+    has_owners: bool,
+) -> WindowShape {
+    let mut shape = WindowShape {
+        digest: String::new(),
+        metrics: metrics.into_iter().map(metric).collect(),
+    };
     shape
         .metrics
         .iter_mut()
         .for_each(|metric| metric.names = has_owners && has_addresses(metric.key.as_ref()));
     // The digest leaves out the explanations, which change no table and no schema.
     let mut bare = shape.clone();
-    bare.metrics.iter_mut().for_each(|metric| metric.help.clear());
+    bare.metrics
+        .iter_mut()
+        .for_each(|metric| metric.help.clear());
     let bytes = serde_json::to_vec(&bare).unwrap_or_default();
     // 128 bits are enough to distinguish all shapes that will ever exist.
-    shape.digest = Sha256::digest(&bytes)[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    shape.digest = Sha256::digest(&bytes)[..16]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     shape
 }
 
@@ -60,9 +73,14 @@ fn metric(metric: &Arc<Metric>) -> MetricShape {
     let folded = folded.as_ref().map(|folded| &folded.value);
     let (mut key, mut value) = table(layout, folded, &metric.name);
     for (path, element) in &metric.elements.key {
-        key.iter_mut().for_each(|key| key.note_element(path, element));
+        key.iter_mut()
+            .for_each(|key| key.note_element(path, element));
     }
-    metric.elements.value.iter().for_each(|(path, element)| value.note_element(path, element));
+    metric
+        .elements
+        .value
+        .iter()
+        .for_each(|(path, element)| value.note_element(path, element));
     MetricShape {
         direction: metric.direction,
         name: metric.name.clone(),
@@ -88,7 +106,9 @@ fn families(metric: &Arc<Metric>) -> Vec<FamilyShape> {
     let flat = flat(metric);
     let folded = Folded::of(&flat, &flat.layout);
     let made = metric.cache().get(|| {
-        let value = folded.as_ref().map_or(&flat.layout.value, |folded| &folded.value);
+        let value = folded
+            .as_ref()
+            .map_or(&flat.layout.value, |folded| &folded.value);
         // Labels of the configuration change no name of a family.
         let samples = Samples::new(&flat, value, std::iter::empty());
         let family = |value: &FamilySamples| FamilyShape {
@@ -104,21 +124,47 @@ fn families(metric: &Arc<Metric>) -> Vec<FamilyShape> {
 }
 
 /// Returns the shapes of the key and the value of a map. The value of a map of maps has entries.
-fn table(layout: &TableLayout, folded: Option<&Layout>, name: &str) -> (Option<FieldShape>, FieldShape) {
+fn table(
+    layout: &TableLayout,
+    folded: Option<&Layout>,
+    name: &str,
+) -> (Option<FieldShape>, FieldShape) {
     let key = layout.kind.has_keys().then(|| whole(&layout.key, ""));
     if let Some(inner) = &layout.inner {
         let (key_inside, value) = table(inner, folded, name);
-        let content = FieldContent::Entries { key: key_inside.map(Box::new), value: Box::new(value) };
-        return (key, FieldShape { name: String::new(), content, meaning: None, unit: None, ie: None });
+        let content = FieldContent::Entries {
+            key: key_inside.map(Box::new),
+            value: Box::new(value),
+        };
+        return (
+            key,
+            FieldShape {
+                name: String::new(),
+                content,
+                meaning: None,
+                unit: None,
+                ie: None,
+            },
+        );
     }
-    let value = folded.filter(|_| layout.kind.is_percpu()).unwrap_or(&layout.value);
+    let value = folded
+        .filter(|_| layout.kind.is_percpu())
+        .unwrap_or(&layout.value);
     (key, whole(value, name))
 }
 
 /// Returns the shape of a whole key or value. `name` is the name for a number without a name.
 fn whole(layout: &Layout, name: &str) -> FieldShape {
     let plan = Plan::new(layout, str::to_owned);
-    shaped(&plan, &mut FieldPlace { path: String::new(), is_item: false, fallback: name }, None)
+    shaped(
+        &plan,
+        &mut FieldPlace {
+            path: String::new(),
+            is_item: false,
+            fallback: name,
+        },
+        None,
+    )
 }
 
 /// The place of a field in its value.
@@ -135,19 +181,38 @@ fn shaped(plan: &Plan<String>, place: &mut FieldPlace<'_>, bits: Option<u32>) ->
         Plan::Float { size } => Some((None, 8 * *size as u32)),
         _ => None,
     };
-    let meaning = scalar
-        .map(|(kind, width)| meaning(Meaning::of(kind, &place.path, bits.unwrap_or(width), place.is_item)));
-    let own = place.path.rsplit_once('.').map_or(&*place.path, |(_, name)| name);
+    let meaning = scalar.map(|(kind, width)| {
+        meaning(Meaning::of(
+            kind,
+            &place.path,
+            bits.unwrap_or(width),
+            place.is_item,
+        ))
+    });
+    let own = place
+        .path
+        .rsplit_once('.')
+        .map_or(&*place.path, |(_, name)| name);
     let name = if own.is_empty() { place.fallback } else { own };
-    let is_amount =
-        matches!(meaning, Some(NumberMeaning::Quantity | NumberMeaning::Smallest | NumberMeaning::Largest));
-    FieldShape { name: own.to_owned(), content, meaning, unit: unit(name).filter(|_| is_amount), ie: None }
+    let is_amount = matches!(
+        meaning,
+        Some(NumberMeaning::Quantity | NumberMeaning::Smallest | NumberMeaning::Largest)
+    );
+    FieldShape {
+        name: own.to_owned(),
+        content,
+        meaning,
+        unit: unit(name).filter(|_| is_amount),
+        ie: None,
+    }
 }
 
 fn content(plan: &Plan<String>, place: &mut FieldPlace<'_>, bits: Option<u32>) -> FieldContent {
     match plan {
         Plan::Scalar { kind, size } => scalar(kind, bits.unwrap_or(8 * *size as u32)),
-        Plan::Float { size } => FieldContent::Float { bits: 8 * *size as u32 },
+        Plan::Float { size } => FieldContent::Float {
+            bits: 8 * *size as u32,
+        },
         Plan::Text { size } => FieldContent::Text { size: *size },
         Plan::Blob { size } => FieldContent::Hex { size: *size },
         Plan::Ipv4 => FieldContent::Ipv4,
@@ -165,7 +230,10 @@ fn content(plan: &Plan<String>, place: &mut FieldPlace<'_>, bits: Option<u32>) -
             let mut element = shaped(element, place, None);
             place.is_item = outer;
             element.name.clear();
-            FieldContent::Array { len: *len, element: Box::new(element) }
+            FieldContent::Array {
+                len: *len,
+                element: Box::new(element),
+            }
         }
     }
 }
@@ -186,20 +254,23 @@ fn scalar(kind: &Scalar, bits: u32) -> FieldContent {
     match kind {
         Scalar::Unsigned | Scalar::Swapped if bits <= 64 => FieldContent::Unsigned { bits },
         Scalar::Signed if bits <= 64 => FieldContent::Signed { bits },
-        Scalar::Unsigned | Scalar::Swapped | Scalar::Signed | Scalar::Hex => {
-            FieldContent::Hex { size: bits.div_ceil(8) as usize }
-        }
+        Scalar::Unsigned | Scalar::Swapped | Scalar::Signed | Scalar::Hex => FieldContent::Hex {
+            size: bits.div_ceil(8) as usize,
+        },
         Scalar::Decimal { signed } => FieldContent::Decimal { signed: *signed },
         Scalar::Bool => FieldContent::Bool,
         Scalar::Enum { variants, .. } => FieldContent::Name {
             names: variants
                 .iter()
-                .map(|(value, name)| ValueName { value: *value, name: name.clone() })
+                .map(|(value, name)| ValueName {
+                    value: *value,
+                    name: name.clone(),
+                })
                 .collect(),
         },
-        Scalar::Flags(names) => {
-            FieldContent::Flags { flags: names.iter().map(|name| (*name).to_owned()).collect() }
-        }
+        Scalar::Flags(names) => FieldContent::Flags {
+            flags: names.iter().map(|name| (*name).to_owned()).collect(),
+        },
         Scalar::Ktime | Scalar::Time => FieldContent::Time,
         Scalar::Ifindex => FieldContent::Interface,
     }
@@ -219,7 +290,9 @@ const fn meaning(meaning: Meaning) -> NumberMeaning {
 /// Returns the unit in a name, in the words of the name.
 fn unit(name: &str) -> Option<String> {
     let lower = name.to_ascii_lowercase();
-    let mut words = lower.rsplit('_').filter(|word| !matches!(*word, "total" | "sum" | "max" | "min" | ""));
+    let mut words = lower
+        .rsplit('_')
+        .filter(|word| !matches!(*word, "total" | "sum" | "max" | "min" | ""));
     let last = words.next()?;
     let unit = UNITS.iter().find(|unit| **unit == last)?;
     Some(
@@ -246,10 +319,20 @@ mod tests {
             bitfield: None,
             layout,
         };
-        let address = Layout { render: Some(Render::Ipv4), ..Layout::unsigned(4) };
-        let key = vec![member("src", 0, address), member("port", 4, Layout::unsigned(2))];
+        let address = Layout {
+            render: Some(Render::Ipv4),
+            ..Layout::unsigned(4)
+        };
+        let key = vec![
+            member("src", 0, address),
+            member("port", 4, Layout::unsigned(2)),
+        ];
         let value = vec![member("bytes", 0, Layout::unsigned(bytes))];
-        let shaped = |size, members| Layout { size, shape: Shape::Struct(members), render: None };
+        let shaped = |size, members| Layout {
+            size,
+            shape: Shape::Struct(members),
+            render: None,
+        };
         Arc::new(Metric::example(
             "flows",
             TableLayout {
@@ -285,15 +368,20 @@ mod tests {
                 { "name": "flows_bytes", "field": "bytes", "unit": "bytes", "merge": "sum", "counts": true }
             ])
         );
-        let read: WindowShape = serde_json::from_slice(&serde_json::to_vec(&shape).unwrap()).unwrap();
+        let read: WindowShape =
+            serde_json::from_slice(&serde_json::to_vec(&shape).unwrap()).unwrap();
         assert_eq!(read, shape);
     }
 
     #[test]
     fn elements_of_tags_are_those_of_their_fields() {
         let tagged = Arc::new(Metric::clone(&flows(8)).with(|head| {
-            head.elements.key.insert("src".into(), "sourceIPv4Address".into());
-            head.elements.value.insert("bytes".into(), "octetDeltaCount".into());
+            head.elements
+                .key
+                .insert("src".into(), "sourceIPv4Address".into());
+            head.elements
+                .value
+                .insert("bytes".into(), "octetDeltaCount".into());
         }));
         let json = serde_json::to_value(&window_shape([&tagged], false).metrics[0]).unwrap();
         assert_eq!(json["key"]["fields"][0]["ie"], "sourceIPv4Address");

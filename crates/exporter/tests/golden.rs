@@ -10,12 +10,12 @@ use std::process::Command;
 use std::sync::Arc;
 
 use support::{
-    Document, MetricTable, array, bits, char_array, encoded, enumeration, member, metric, packed, shaped,
-    signed, tagged, unsigned,
+    Document, MetricTable, array, bits, char_array, encoded, enumeration, member, metric, packed,
+    shaped, signed, tagged, unsigned,
 };
 use twinprobe_ebpf_common::{
-    Aggregation, Completeness, Context, DocumentOrigin, EventKind, Format, Layout, Losses, MapKind, RawTable,
-    Render, Shape, TableLayout, Window,
+    Aggregation, Completeness, Context, DocumentOrigin, EventKind, Format, Layout, Losses, MapKind,
+    RawTable, Render, Shape, TableLayout, Window,
 };
 use twinprobe_exporter::Metric;
 
@@ -29,7 +29,10 @@ fn every_shape() {
 
 #[test]
 fn every_rendering() {
-    check("renderings", &document(Some(window()), Vec::new(), renderings()));
+    check(
+        "renderings",
+        &document(Some(window()), Vec::new(), renderings()),
+    );
 }
 
 #[test]
@@ -39,18 +42,27 @@ fn every_map_kind_and_aggregation() {
 
 #[test]
 fn how_complete_maps_are() {
-    check("completeness", &document(Some(window()), completeness(), Vec::new()));
+    check(
+        "completeness",
+        &document(Some(window()), completeness(), Vec::new()),
+    );
 }
 
 #[test]
 fn windows_that_were_lost() {
-    let window = Window { lost_windows: 2, ..window() };
+    let window = Window {
+        lost_windows: 2,
+        ..window()
+    };
     check("lost", &document(Some(window), Vec::new(), Vec::new()));
 }
 
 #[test]
 fn a_clock_that_was_set() {
-    let window = Window { clock_step_ns: Some(-3_600_000_000_000), ..window() };
+    let window = Window {
+        clock_step_ns: Some(-3_600_000_000_000),
+        ..window()
+    };
     check("stepped", &document(Some(window), Vec::new(), Vec::new()));
 }
 
@@ -66,7 +78,13 @@ fn a_window_without_a_duration() {
 fn numbers_that_are_not_those_of_the_wire() {
     let why = "ingress: eth0 takes VLAN tags out: `ethtool -K eth0 rxvlan off`, \"or\" use <TC>";
     let document = document(Some(window()), Vec::new(), Vec::new());
-    check("approximate", &Document { approximate: Some(why.to_owned()), ..document });
+    check(
+        "approximate",
+        &Document {
+            approximate: Some(why.to_owned()),
+            ..document
+        },
+    );
 }
 
 #[test]
@@ -77,20 +95,43 @@ fn nothing_to_show() {
 #[test]
 fn where_the_numbers_come_from() {
     let rack = unsigned(1);
-    let sampled =
-        metric("sampled", MapKind::Hash, None, [packed([("rack", rack)]), unsigned(1)], &[(&[7], &[1])]);
+    let sampled = metric(
+        "sampled",
+        MapKind::Hash,
+        None,
+        [packed([("rack", rack)]), unsigned(1)],
+        &[(&[7], &[1])],
+    );
     let sampled = MetricTable {
-        metric: Arc::new(Metric::clone(&sampled.metric).with(|head| head.sample = NonZeroU32::new(100))),
+        metric: Arc::new(
+            Metric::clone(&sampled.metric).with(|head| head.sample = NonZeroU32::new(100)),
+        ),
         ..sampled
     };
-    let labels =
-        [("note", "<\"\\\n\u{e4}&'"), ("rack", "7")].map(|(name, value)| (name.into(), value.into()));
-    let origin = DocumentOrigin { node: "gw-1 \"a\"".into(), instance: "4f0c".into(), labels: labels.into() };
+    let labels = [("note", "<\"\\\n\u{e4}&'"), ("rack", "7")]
+        .map(|(name, value)| (name.into(), value.into()));
+    let origin = DocumentOrigin {
+        node: "gw-1 \"a\"".into(),
+        instance: "4f0c".into(),
+        labels: labels.into(),
+    };
     let document = document(Some(window()), vec![sampled], Vec::new());
-    check("origin", &Document { origin: Some(origin.clone()), ..document.clone() });
+    check(
+        "origin",
+        &Document {
+            origin: Some(origin.clone()),
+            ..document.clone()
+        },
+    );
     check(
         "unlabelled",
-        &Document { origin: Some(DocumentOrigin { labels: [].into(), ..origin }), ..document },
+        &Document {
+            origin: Some(DocumentOrigin {
+                labels: [].into(),
+                ..origin
+            }),
+            ..document
+        },
     );
 }
 
@@ -102,14 +143,18 @@ fn check(name: &str, document: &Document) {
     };
     for format in Format::ALL {
         let actual = encoded(document, &context, format);
-        let path = Path::new(DIRECTORY).join(name).with_extension(extension(format));
+        let path = Path::new(DIRECTORY)
+            .join(name)
+            .with_extension(extension(format));
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             fs::write(&path, &actual).expect("the golden file can be written");
         }
         let golden = fs::read_to_string(&path).expect("there is a golden file");
         assert_eq!(actual, golden, "{} differs", path.display());
         match format {
-            Format::Json => drop(serde_json::from_str::<serde_json::Value>(&actual).expect("valid JSON")),
+            Format::Json => {
+                drop(serde_json::from_str::<serde_json::Value>(&actual).expect("valid JSON"))
+            }
             Format::Xml => validate(&path),
             Format::OpenMetrics => drop(reference::parse(&[&actual])),
             // Read by promtool in tests/tests/deploy.
@@ -132,7 +177,11 @@ fn validate(path: &Path) {
         .arg(path)
         .output()
         .expect("xmllint runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 fn window() -> Window {
@@ -147,45 +196,94 @@ fn window() -> Window {
     }
 }
 
-fn document(window: Option<Window>, ingress: Vec<MetricTable>, egress: Vec<MetricTable>) -> Document {
+fn document(
+    window: Option<Window>,
+    ingress: Vec<MetricTable>,
+    egress: Vec<MetricTable>,
+) -> Document {
     let interfaces = vec!["eth0".into(), "eth1".into()];
     let probe = "flows".into();
-    Document { probe, origin: None, interfaces, approximate: None, window, ingress, egress }
+    Document {
+        probe,
+        origin: None,
+        interfaces,
+        approximate: None,
+        window,
+        ingress,
+        egress,
+    }
 }
 
 /// One value under key 0.
 fn single(name: &str, value: Layout, bytes: &[u8]) -> MetricTable {
-    metric(name, MapKind::Array, None, [unsigned(4), value], &[(&[0; 4], bytes)])
+    metric(
+        name,
+        MapKind::Array,
+        None,
+        [unsigned(4), value],
+        &[(&[0; 4], bytes)],
+    )
 }
 
 /// Maps with two entries.
 fn completeness() -> Vec<MetricTable> {
     let of = |name: &str, kind, completeness| {
         let entries: [(&[u8], &[u8]); 2] = [(&[1, 0, 0, 0], &[5]), (&[2, 0, 0, 0], &[6])];
-        let MetricTable { metric, table } = metric(name, kind, None, [unsigned(4), unsigned(1)], &entries);
+        let MetricTable { metric, table } =
+            metric(name, kind, None, [unsigned(4), unsigned(1)], &entries);
         MetricTable {
             metric: Arc::new(Metric::clone(&metric).with(|head| head.completeness = completeness)),
             table,
         }
     };
-    let bound = |max| Completeness { max_entries: Some(max), ..Completeness::default() };
+    let bound = |max| Completeness {
+        max_entries: Some(max),
+        ..Completeness::default()
+    };
     let losses = |shown, total| Some(Losses { shown, total });
     let ring = single("ring", Layout::opaque(0), &[]);
     let kind = MapKind::Global;
     let events = Metric::clone(&ring.metric).with(|head| {
         head.events = Some(EventKind::Ringbuf);
         head.completeness.losses = losses(7, 9);
-        head.layout = Arc::new(TableLayout { kind, ..TableLayout::clone(&head.layout) });
+        head.layout = Arc::new(TableLayout {
+            kind,
+            ..TableLayout::clone(&head.layout)
+        });
     });
     vec![
         of("roomy", MapKind::Hash, bound(8)),
-        of("counted", MapKind::LruHash, Completeness { losses: losses(0, 3), ..bound(8) }),
+        of(
+            "counted",
+            MapKind::LruHash,
+            Completeness {
+                losses: losses(0, 3),
+                ..bound(8)
+            },
+        ),
         of("full", MapKind::Hash, bound(2)),
         // Some entries had no room, and other entries have been deleted since.
-        of("was_full", MapKind::Hash, Completeness { losses: losses(1, 4), ..bound(8) }),
-        of("sum", MapKind::Hash, Completeness { entries_used: Some(1), ..bound(1) }),
+        of(
+            "was_full",
+            MapKind::Hash,
+            Completeness {
+                losses: losses(1, 4),
+                ..bound(8)
+            },
+        ),
+        of(
+            "sum",
+            MapKind::Hash,
+            Completeness {
+                entries_used: Some(1),
+                ..bound(1)
+            },
+        ),
         of("array", MapKind::Array, bound(2)),
-        MetricTable { metric: Arc::new(events), table: RawTable::default() },
+        MetricTable {
+            metric: Arc::new(events),
+            table: RawTable::default(),
+        },
     ]
 }
 
@@ -213,33 +311,64 @@ fn shapes() -> Vec<MetricTable> {
             bits("signed", 3, 5, signed(4)),
             bits("across", 8, 17, unsigned(4)),
             bits("flag", 25, 1, shaped(1, Shape::Bool)),
-            bits("state", 26, 2, enumeration(4, false, &[("OPEN", 1), ("CLOSED", 2)])),
+            bits(
+                "state",
+                26,
+                2,
+                enumeration(4, false, &[("OPEN", 1), ("CLOSED", 2)]),
+            ),
             member("plain", 4, unsigned(4)),
         ]),
     );
     let packed_bits = (0b101_u32 | 0b11110 << 3 | 0x1abcd << 8 | 1 << 25 | 2 << 26).to_le_bytes();
 
     let nested = packed([
-        ("inner", packed([("a", unsigned(1)), ("$b", packed([("metrics", unsigned(2))]))])),
-        ("list", array(packed([("x", unsigned(1)), ("y", unsigned(1))]), 2)),
+        (
+            "inner",
+            packed([
+                ("a", unsigned(1)),
+                ("$b", packed([("metrics", unsigned(2))])),
+            ]),
+        ),
+        (
+            "list",
+            array(packed([("x", unsigned(1)), ("y", unsigned(1))]), 2),
+        ),
         ("matrix", array(array(unsigned(1), 2), 2)),
         ("tail", array(unsigned(8), 0)),
     ]);
     let union = shaped(
         4,
-        Shape::Union(vec![member("word", 0, unsigned(4)), member("bytes", 0, array(unsigned(1), 4))]),
+        Shape::Union(vec![
+            member("word", 0, unsigned(4)),
+            member("bytes", 0, array(unsigned(1), 4)),
+        ]),
     );
-    let floats = packed([("single", shaped(4, Shape::Float)), ("double", array(shaped(8, Shape::Float), 4))]);
+    let floats = packed([
+        ("single", shaped(4, Shape::Float)),
+        ("double", array(shaped(8, Shape::Float), 4)),
+    ]);
     let mut numbers = 0.1_f32.to_le_bytes().to_vec();
     for number in [1.0, -1e300, f64::NAN, f64::NEG_INFINITY] {
         numbers.extend_from_slice(&number.to_le_bytes());
     }
-    let text = packed([("name", char_array(12)), ("one", shaped(1, Shape::Char)), ("bad", char_array(4))]);
-    let states = array(enumeration(2, true, &[("NONE", -1), ("FIRST", 0), ("ALSO_FIRST", 0)]), 3);
+    let text = packed([
+        ("name", char_array(12)),
+        ("one", shaped(1, Shape::Char)),
+        ("bad", char_array(4)),
+    ]);
+    let states = array(
+        enumeration(2, true, &[("NONE", -1), ("FIRST", 0), ("ALSO_FIRST", 0)]),
+        3,
+    );
 
     vec![
         single("integers", integers, &extremes),
-        single("bitfields", bitfields, &[&packed_bits[..], &[7, 0, 0, 0]].concat()),
+        single(
+            "bitfields",
+            bitfields,
+            &[&packed_bits[..], &[7, 0, 0, 0]].concat(),
+        ),
         single("nested", nested, &[1, 2, 0, 3, 4, 5, 6, 7, 8, 9, 10]),
         single("union", union, &[1, 2, 3, 4]),
         single("booleans", array(shaped(1, Shape::Bool), 2), &[0, 1]),
@@ -252,7 +381,11 @@ fn shapes() -> Vec<MetricTable> {
 
 fn renderings() -> Vec<MetricTable> {
     use Render::*;
-    let address: Vec<u8> = [0x20, 0x01, 0x0d, 0xb8].into_iter().chain([0; 11]).chain([1]).collect();
+    let address: Vec<u8> = [0x20, 0x01, 0x0d, 0xb8]
+        .into_iter()
+        .chain([0; 11])
+        .chain([1])
+        .collect();
     let mapped = [[0; 10].as_slice(), &[0xff, 0xff, 192, 0, 2, 1]].concat();
     let ports = packed([
         ("be16", tagged(Be16, unsigned(2))),
@@ -273,44 +406,96 @@ fn renderings() -> Vec<MetricTable> {
     ]);
     let flags = shaped(
         4,
-        Shape::Struct(vec![bits("flags", 0, 12, tagged(Hex, unsigned(4))), member("rest", 2, unsigned(2))]),
+        Shape::Struct(vec![
+            bits("flags", 0, 12, tagged(Hex, unsigned(4))),
+            member("rest", 2, unsigned(2)),
+        ]),
     );
     let time = 1_000_000_071_u64.to_le_bytes();
     vec![
         single("ipv4", tagged(Ipv4, unsigned(4)), &[10, 0, 0, 255]),
-        single("ipv4_list", tagged(Ipv4, array(unsigned(4), 2)), &[10, 0, 0, 1, 10, 0, 0, 2]),
+        single(
+            "ipv4_list",
+            tagged(Ipv4, array(unsigned(4), 2)),
+            &[10, 0, 0, 1, 10, 0, 0, 2],
+        ),
         single("ipv6", tagged(Ipv6, array(unsigned(1), 16)), &address),
         single("ipv6_words", tagged(Ipv6, array(unsigned(4), 4)), &address),
-        single("ipv6_record", tagged(Ipv6, packed([("in6_u", array(unsigned(1), 16))])), &address),
+        single(
+            "ipv6_record",
+            tagged(Ipv6, packed([("in6_u", array(unsigned(1), 16))])),
+            &address,
+        ),
         single("ip", tagged(Ip, array(unsigned(1), 16)), &address),
         single("ip_mapped", tagged(Ip, array(unsigned(1), 16)), &mapped),
         single("ip_short", tagged(Ip, unsigned(4)), &[10, 0, 0, 255]),
-        single("mac", tagged(Mac, array(unsigned(1), 6)), &[2, 0, 0, 0xab, 0, 1]),
-        single("mac_list", array(tagged(Mac, array(unsigned(1), 6)), 1), &[2, 0, 0, 0xab, 0, 1]),
-        single("ports", ports, &[0, 80, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 187]),
+        single(
+            "mac",
+            tagged(Mac, array(unsigned(1), 6)),
+            &[2, 0, 0, 0xab, 0, 1],
+        ),
+        single(
+            "mac_list",
+            array(tagged(Mac, array(unsigned(1), 6)), 1),
+            &[2, 0, 0, 0xab, 0, 1],
+        ),
+        single(
+            "ports",
+            ports,
+            &[0, 80, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 187],
+        ),
         single("hex", hex, &[0xef, 0xbe, 0xad, 0, 1, 2, 3, 4, 5, 6, 7]),
         single("string", tagged(String, array(unsigned(1), 4)), b"tcp\0"),
         single("ktime", tagged(Ktime, unsigned(8)), &time),
-        single("ifindex", tagged(Ifindex, array(unsigned(4), 3)), &[2, 0, 0, 0, 3, 0, 0, 0, 9, 0, 0, 0]),
-        single("misfits", misfits, &[1, 0, 1, 2, 3, 4, 5, 6, 0, 0, 0, 7, 0, 0, 0]),
+        single(
+            "ifindex",
+            tagged(Ifindex, array(unsigned(4), 3)),
+            &[2, 0, 0, 0, 3, 0, 0, 0, 9, 0, 0, 0],
+        ),
+        single(
+            "misfits",
+            misfits,
+            &[1, 0, 1, 2, 3, 4, 5, 6, 0, 0, 0, 7, 0, 0, 0],
+        ),
         single("flags", flags, &[0x34, 0x12, 5, 0]),
     ]
 }
 
 fn kinds() -> Vec<MetricTable> {
     let none = Layout::opaque(0);
-    let flow = packed([("src", tagged(Render::Ipv4, unsigned(4))), ("port", unsigned(2))]);
+    let flow = packed([
+        ("src", tagged(Render::Ipv4, unsigned(4))),
+        ("port", unsigned(2)),
+    ]);
     let per_cpu = |n: u8| [&[n, 0, 0, 0, 0, 0, 0, 0][..], &[n + 1, 0, 0, 0, 0, 0, 0, 0]].concat();
-    let word = |kind, name| metric(name, kind, None, [unsigned(4), unsigned(1)], &[(&[7, 0, 0, 0], &[1])]);
-    let slots =
-        |kind, name| metric(name, kind, None, [unsigned(4), unsigned(4)], &[(&[7, 0, 0, 0], &per_cpu(1))]);
+    let word = |kind, name| {
+        metric(
+            name,
+            kind,
+            None,
+            [unsigned(4), unsigned(1)],
+            &[(&[7, 0, 0, 0], &[1])],
+        )
+    };
+    let slots = |kind, name| {
+        metric(
+            name,
+            kind,
+            None,
+            [unsigned(4), unsigned(4)],
+            &[(&[7, 0, 0, 0], &per_cpu(1))],
+        )
+    };
     vec![
         metric(
             "hash",
             MapKind::Hash,
             None,
             [flow, unsigned(8)],
-            &[(&[10, 0, 0, 1, 80, 0], &[1; 8]), (&[10, 0, 0, 2, 81, 0], &[0xff; 8])],
+            &[
+                (&[10, 0, 0, 1, 80, 0], &[1; 8]),
+                (&[10, 0, 0, 2, 81, 0], &[0xff; 8]),
+            ],
         ),
         word(MapKind::LruHash, "lru_hash"),
         slots(MapKind::PercpuHash, "percpu_hash"),
@@ -318,9 +503,27 @@ fn kinds() -> Vec<MetricTable> {
         word(MapKind::LpmTrie, "lpm_trie"),
         word(MapKind::Array, "array"),
         slots(MapKind::PercpuArray, "percpu_array"),
-        metric("queue", MapKind::Queue, None, [none.clone(), unsigned(1)], &[(&[], &[1]), (&[], &[2])]),
-        metric("stack", MapKind::Stack, None, [none.clone(), unsigned(1)], &[]),
-        metric("global", MapKind::Global, None, [none, unsigned(1)], &[(&[], &[5])]),
+        metric(
+            "queue",
+            MapKind::Queue,
+            None,
+            [none.clone(), unsigned(1)],
+            &[(&[], &[1]), (&[], &[2])],
+        ),
+        metric(
+            "stack",
+            MapKind::Stack,
+            None,
+            [none.clone(), unsigned(1)],
+            &[],
+        ),
+        metric(
+            "global",
+            MapKind::Global,
+            None,
+            [none, unsigned(1)],
+            &[(&[], &[5])],
+        ),
     ]
 }
 
@@ -339,10 +542,22 @@ fn aggregations() -> Vec<MetricTable> {
         .into_iter()
         .map(|agg| {
             let layouts = [unsigned(4), value.clone()];
-            metric(agg.name(), MapKind::PercpuArray, Some(agg), layouts, &[(&[0; 4], &slots)])
+            metric(
+                agg.name(),
+                MapKind::PercpuArray,
+                Some(agg),
+                layouts,
+                &[(&[0; 4], &slots)],
+            )
         })
         .collect();
     let layouts = [unsigned(4), value];
-    metrics.push(metric("all_cpus", MapKind::PercpuArray, None, layouts, &[(&[0; 4], &slots)]));
+    metrics.push(metric(
+        "all_cpus",
+        MapKind::PercpuArray,
+        None,
+        layouts,
+        &[(&[0; 4], &slots)],
+    ));
     metrics
 }

@@ -1,5 +1,5 @@
-//! Keys that differ in any bit make different documents in every format, and no document leaves out one of
-//! their entries.
+//! Keys that differ in any bit make different documents in every format, and no document leaves out
+//! one of their entries.
 
 mod layouts;
 mod support;
@@ -20,8 +20,12 @@ const MOST: usize = 64;
 fn keys() -> impl Strategy<Value = (Layout, Vec<u8>, Vec<u8>)> {
     let sized = layout().prop_filter("a size", |layout| (1..=MOST).contains(&layout.size));
     // Bytes that mean something to texts, names and floats.
-    let byte =
-        || prop_oneof![any::<u8>(), prop::sample::select(b"\0\x01\xff\x7f\x80\\x0f\"<\n\r 5#".to_vec())];
+    let byte = || {
+        prop_oneof![
+            any::<u8>(),
+            prop::sample::select(b"\0\x01\xff\x7f\x80\\x0f\"<\n\r 5#".to_vec())
+        ]
+    };
     let bytes = move || vec(byte(), MOST);
     (sized, bytes(), bytes(), any::<Index>(), any::<bool>()).prop_filter_map(
         "two keys",
@@ -39,16 +43,26 @@ fn keys() -> impl Strategy<Value = (Layout, Vec<u8>, Vec<u8>)> {
 }
 
 fn context() -> Context {
-    let names = ["eth0", "eth0", "3", "a\u{1}", "a\\x01", "eth0#0", "", "-1", "0x05"];
+    let names = [
+        "eth0", "eth0", "3", "a\u{1}", "a\\x01", "eth0#0", "", "-1", "0x05",
+    ];
     let interfaces = (0..).zip(names.map(str::to_owned)).collect();
-    Context { boot_time_ns: 1_795_255_200_000_000_000, interfaces, ..Context::default() }
+    Context {
+        boot_time_ns: 1_795_255_200_000_000_000,
+        interfaces,
+        ..Context::default()
+    }
 }
 
 fn document(key: &Layout, rows: &[&[u8]]) -> Document {
     let rows: Vec<(&[u8], &[u8])> = rows.iter().map(|key| (*key, &[1][..])).collect();
-    let MetricTable { metric, table } = metric("m", MapKind::Hash, None, [key.clone(), unsigned(1)], &rows);
+    let MetricTable { metric, table } =
+        metric("m", MapKind::Hash, None, [key.clone(), unsigned(1)], &rows);
     let metric = Arc::new((*metric).clone().with(|head| head.name = "m".into()));
-    Document { ingress: vec![MetricTable { metric, table }], ..Document::default() }
+    Document {
+        ingress: vec![MetricTable { metric, table }],
+        ..Document::default()
+    }
 }
 
 proptest! {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use support::{Document, MetricTable, encoded};
 use twinprobe_ebpf_common::{
-    Aggregation, Context, Direction, Format, Layout, MapKind, MetricHead, RawTable, TableLayout, Temporality,
+    Aggregation, Context, Direction, Format, Layout, MapKind, MetricHead, RawTable, TableLayout,
+    Temporality,
 };
 use twinprobe_exporter::Metric;
 
@@ -30,8 +31,15 @@ fn document(inner: TableLayout, agg: Option<Aggregation>, entries: RawTable) -> 
         ..MetricHead::new(Direction::Ingress, "flows", "outer", Arc::new(layout))
     };
     let metric = Metric::from(head);
-    let ingress = vec![MetricTable { metric: Arc::new(metric), table }];
-    Document { probe: "p".into(), ingress, ..Document::default() }
+    let ingress = vec![MetricTable {
+        metric: Arc::new(metric),
+        table,
+    }];
+    Document {
+        probe: "p".into(),
+        ingress,
+        ..Document::default()
+    }
 }
 
 fn rendered(document: &Document, format: Format) -> String {
@@ -46,7 +54,11 @@ fn hash() -> Document {
         slots: 1,
         inner: None,
     };
-    let entries = RawTable { keys: vec![7, 8], values: vec![1, 0, 2, 1], ..RawTable::default() };
+    let entries = RawTable {
+        keys: vec![7, 8],
+        values: vec![1, 0, 2, 1],
+        ..RawTable::default()
+    };
     document(inner, None, entries)
 }
 
@@ -54,7 +66,10 @@ fn hash() -> Document {
 fn json_has_the_inner_table_as_the_value() {
     let text = rendered(&hash(), Format::Json);
     let entries = r#""entries":[{"key":1,"value":{"type":"hash","entries":[{"key":7,"value":1},{"key":8,"value":258}]}},{"key":3,"value":{"type":"hash","entries":[]}}]"#;
-    assert!(text.contains(r#""type":"array_of_maps""#) && text.contains(entries), "{text}");
+    assert!(
+        text.contains(r#""type":"array_of_maps""#) && text.contains(entries),
+        "{text}"
+    );
 }
 
 #[test]
@@ -87,7 +102,11 @@ fn values_of_cpus_are_aggregated() {
         slots: 2,
         inner: None,
     };
-    let mut entries = RawTable { keys: vec![0; 4], values: vec![0; 16], ..RawTable::default() };
+    let mut entries = RawTable {
+        keys: vec![0; 4],
+        values: vec![0; 16],
+        ..RawTable::default()
+    };
     (entries.values[0], entries.values[8]) = (3, 4);
     let sum = document(inner.clone(), Some(Aggregation::Sum), entries.clone());
     assert!(rendered(&sum, Format::Json).contains(r#"[{"key":0,"value":7}]"#));
@@ -107,9 +126,17 @@ fn queues_in_maps() {
         slots: 1,
         inner: None,
     };
-    let queue = document(inner, None, RawTable { values: vec![5, 6], ..RawTable::default() });
+    let queue = document(
+        inner,
+        None,
+        RawTable {
+            values: vec![5, 6],
+            ..RawTable::default()
+        },
+    );
     assert!(
-        rendered(&queue, Format::Json).contains(r#"{"type":"queue","entries":[{"value":5},{"value":6}]}"#)
+        rendered(&queue, Format::Json)
+            .contains(r#"{"type":"queue","entries":[{"value":5},{"value":6}]}"#)
     );
     assert!(rendered(&queue, Format::OpenMetrics).contains("twinprobe_export_skipped_total 2\n"));
 }

@@ -25,26 +25,52 @@ fn metric() -> impl Strategy<Value = MetricTable> {
     let kind = select(MapKind::ALL.to_vec());
     let agg = option::of(select(Aggregation::ALL.to_vec()));
     let content = || vec(any::<u8>(), 0..600);
-    (kind, layout(), layout(), 1_usize..4, agg, (content(), content()), (".{0,6}", ".{0,6}", ".{0,6}"))
-        .prop_map(|(kind, key, value, slots, agg, (keys, values), (name, map, help))| {
-            let layout = Arc::new(TableLayout { kind, key, value, slots, inner: None });
-            let temporality =
-                [Temporality::Window, Temporality::Cumulative, Temporality::Live][name.len() % 3];
-            let series = SeriesRules {
-                merge: Some(MergeRule::Sum.into()),
-                max_series: Some(3),
-                ..SeriesRules::default()
-            };
-            let head = MetricHead {
-                help,
-                agg,
-                temporality,
-                series,
-                ..MetricHead::new(Direction::Ingress, &name, &map, layout)
-            };
-            let metric = Metric::from(head);
-            MetricTable { metric: Arc::new(metric), table: RawTable { keys, values, ..RawTable::default() } }
-        })
+    (
+        kind,
+        layout(),
+        layout(),
+        1_usize..4,
+        agg,
+        (content(), content()),
+        (".{0,6}", ".{0,6}", ".{0,6}"),
+    )
+        .prop_map(
+            |(kind, key, value, slots, agg, (keys, values), (name, map, help))| {
+                let layout = Arc::new(TableLayout {
+                    kind,
+                    key,
+                    value,
+                    slots,
+                    inner: None,
+                });
+                let temporality = [
+                    Temporality::Window,
+                    Temporality::Cumulative,
+                    Temporality::Live,
+                ][name.len() % 3];
+                let series = SeriesRules {
+                    merge: Some(MergeRule::Sum.into()),
+                    max_series: Some(3),
+                    ..SeriesRules::default()
+                };
+                let head = MetricHead {
+                    help,
+                    agg,
+                    temporality,
+                    series,
+                    ..MetricHead::new(Direction::Ingress, &name, &map, layout)
+                };
+                let metric = Metric::from(head);
+                MetricTable {
+                    metric: Arc::new(metric),
+                    table: RawTable {
+                        keys,
+                        values,
+                        ..RawTable::default()
+                    },
+                }
+            },
+        )
 }
 
 proptest! {
@@ -84,12 +110,13 @@ proptest! {
     }
 }
 
-/// A metric in the state that the encoder may expect: each key comes once. The tests of readings and of
-/// journals check that, while maps change and processes are killed. Only a walk over a live trie may meet a
-/// key again.
+/// A metric in the state that the encoder may expect: each key comes once. The tests of readings
+/// and of journals check that, while maps change and processes are killed. Only a walk over a live
+/// trie may meet a key again.
 fn map() -> impl Strategy<Value = MetricTable> {
     metric().prop_map(|MetricTable { metric, table }| {
-        if metric.layout.kind.family() == MapFamily::Trie && metric.temporality == Temporality::Live {
+        if metric.layout.kind.family() == MapFamily::Trie && metric.temporality == Temporality::Live
+        {
             return MetricTable { metric, table };
         }
         let (mut known, mut rows) = (HashSet::new(), RawTable::default());
@@ -99,24 +126,41 @@ fn map() -> impl Strategy<Value = MetricTable> {
                 rows.values.extend_from_slice(value);
             }
         }
-        MetricTable { table: rows, metric }
+        MetricTable {
+            table: rows,
+            metric,
+        }
     })
 }
 
 #[test]
 fn openmetrics_documents_parse() {
-    let document = (vec(map(), 0..4), vec(map(), 0..3), ".{0,6}")
-        .prop_map(|(ingress, egress, probe)| Document { probe, ingress, egress, ..Document::default() });
+    let document =
+        (vec(map(), 0..4), vec(map(), 0..3), ".{0,6}").prop_map(|(ingress, egress, probe)| {
+            Document {
+                probe,
+                ingress,
+                egress,
+                ..Document::default()
+            }
+        });
     let mut runner = TestRunner::deterministic();
     let documents: Vec<String> = (0..400)
-        .map(|_| document.new_tree(&mut runner).expect("a document").current())
+        .map(|_| {
+            document
+                .new_tree(&mut runner)
+                .expect("a document")
+                .current()
+        })
         .map(|document| encoded(&document, &Context::default(), Format::OpenMetrics))
         .collect();
     let documents: Vec<&str> = documents.iter().map(String::as_str).collect();
     let parsed = reference::parse(&documents);
     let samples = |document: &serde_json::Value| -> usize {
         let families = document.as_array().expect("families").iter();
-        families.map(|family| family[3].as_array().expect("samples").len()).sum()
+        families
+            .map(|family| family[3].as_array().expect("samples").len())
+            .sum()
     };
     for (text, parsed) in documents.iter().zip(parsed.as_array().expect("a list")) {
         // The parser forgets samples that it has seen already.
@@ -125,7 +169,8 @@ fn openmetrics_documents_parse() {
     }
 }
 
-/// Parses with end tags, attributes and references checked, and looks for characters XML can't hold.
+/// Parses with end tags, attributes and references checked, and looks for characters XML can't
+/// hold.
 fn well_formed(xml: &str) {
     use quick_xml::Reader;
     use quick_xml::events::Event;
@@ -136,7 +181,9 @@ fn well_formed(xml: &str) {
             Ok(Event::Eof) => break,
             Ok(Event::Start(element)) => {
                 depth += 1;
-                element.attributes().for_each(|attribute| drop(attribute.expect("well-formed attributes")));
+                element
+                    .attributes()
+                    .for_each(|attribute| drop(attribute.expect("well-formed attributes")));
             }
             Ok(Event::End(_)) => depth -= 1,
             Ok(_) => {}

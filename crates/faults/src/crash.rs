@@ -6,7 +6,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// The variable that names the step at which the process ends: `STEP`, or `STEP:N` for the N-th time it is reached.
+/// The variable that names the step at which the process ends: `STEP`, or `STEP:N` for the N-th
+/// time it is reached.
 const DIE: &str = "TWINPROBE_CRASH_AT";
 /// The variable that names the step that fails, once, in the format of [`DIE`].
 const FAIL: &str = "TWINPROBE_FAIL_AT";
@@ -39,7 +40,9 @@ pub fn pause(step: &str) {
     let at = AT.get_or_init(|| {
         let value = std::env::var(WAIT).unwrap_or_default();
         let parts = value.split(',').filter_map(|part| part.split_once('='));
-        parts.map(|(step, file)| (step.to_owned(), Path::new(file).to_owned())).collect()
+        parts
+            .map(|(step, file)| (step.to_owned(), Path::new(file).to_owned()))
+            .collect()
     });
     if let Some((_, file)) = at.iter().find(|(wanted, _)| wanted == step) {
         tracing::info!(step, "waits for a test");
@@ -56,5 +59,6 @@ fn is_reached(at: &OnceLock<Option<(String, AtomicU32)>>, variable: &str, step: 
         let (step, times) = value.split_once(':').unwrap_or((&value, "1"));
         Some((step.to_owned(), AtomicU32::new(times.parse().ok()?)))
     });
-    at.as_ref().is_some_and(|(wanted, times)| wanted == step && times.fetch_sub(1, Ordering::Relaxed) == 1)
+    at.as_ref()
+        .is_some_and(|(wanted, times)| wanted == step && times.fetch_sub(1, Ordering::Relaxed) == 1)
 }

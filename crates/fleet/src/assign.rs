@@ -19,7 +19,9 @@ pub enum Wanted<'a> {
 
 /// Tells whether labels have all labels of a selector.
 pub fn matches(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
-    selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+    selector
+        .iter()
+        .all(|(key, value)| labels.get(key) == Some(value))
 }
 
 /// Returns the demand of an assignment on the node with this name and these labels.
@@ -31,7 +33,8 @@ pub fn wanted<'a>(
     if !matches(&assignment.node_selector, labels) {
         return Wanted::NotSelected;
     }
-    let is_in = is_canary(assignment, node, labels) || part(node, &assignment.revision) < assignment.share;
+    let is_in =
+        is_canary(assignment, node, labels) || part(node, &assignment.revision) < assignment.share;
     match (is_in, &assignment.previous) {
         (true, _) => Wanted::Revision(&assignment.revision),
         (false, Some(previous)) => Wanted::Revision(previous),
@@ -40,8 +43,15 @@ pub fn wanted<'a>(
 }
 
 /// Tells whether a node comes first.
-pub fn is_canary(assignment: &AssignmentSpec, node: &str, labels: &BTreeMap<String, String>) -> bool {
-    let by_labels = assignment.canary_labels.as_ref().is_some_and(|canaries| matches(canaries, labels));
+pub fn is_canary(
+    assignment: &AssignmentSpec,
+    node: &str,
+    labels: &BTreeMap<String, String>,
+) -> bool {
+    let by_labels = assignment
+        .canary_labels
+        .as_ref()
+        .is_some_and(|canaries| matches(canaries, labels));
     by_labels || assignment.canaries.iter().any(|canary| canary == node)
 }
 
@@ -66,9 +76,15 @@ mod tests {
             ..AssignmentSpec::default()
         };
         let (edge, canary) = (labels("role=edge,zone=a"), labels("role=edge,canary=yes"));
-        assert_eq!(wanted(&assignment, "n", &labels("canary=yes")), Wanted::NotSelected);
+        assert_eq!(
+            wanted(&assignment, "n", &labels("canary=yes")),
+            Wanted::NotSelected
+        );
         assert_eq!(wanted(&assignment, "n", &edge), Wanted::Nothing);
-        assert_eq!(wanted(&assignment, "n", &canary), Wanted::Revision("flows-b"));
+        assert_eq!(
+            wanted(&assignment, "n", &canary),
+            Wanted::Revision("flows-b")
+        );
         assignment.previous = Some("flows-a".to_owned());
         assert_eq!(wanted(&assignment, "n", &edge), Wanted::Revision("flows-a"));
         assignment.canaries = vec!["n".to_owned()];

@@ -2,19 +2,27 @@
 
 use twinprobe_api::{FleetBudget, NodeReport};
 
-/// Returns the reason why a node's report exceeds the budget: `400 ns per packet at eth0 ingress, 100 are in
-/// the budget`.
+/// Returns the reason why a node's report exceeds the budget: `400 ns per packet at eth0 ingress,
+/// 100 are in the budget`.
 pub fn over(report: &NodeReport, budget: &FleetBudget) -> Option<String> {
-    let place =
-        report.at.as_ref().map_or_else(|| " in the trial at admission".to_owned(), |at| format!(" at {at}"));
+    let place = report.at.as_ref().map_or_else(
+        || " in the trial at admission".to_owned(),
+        |at| format!(" at {at}"),
+    );
     let cost = budget.ns_per_packet.zip(report.ns_per_packet);
     // The budget is a whole number below 2^53.
     let slow = cost.filter(|(most, cost)| *cost > *most as f64);
     if let Some((most, cost)) = slow {
-        return Some(format!("{cost:.0} ns per packet{place}, {most} are in the budget"));
+        return Some(format!(
+            "{cost:.0} ns per packet{place}, {most} are in the budget"
+        ));
     }
     let counted = [
-        (budget.failed_inserts, report.failed_inserts, "insertions into full maps"),
+        (
+            budget.failed_inserts,
+            report.failed_inserts,
+            "insertions into full maps",
+        ),
         (budget.lost_windows, report.lost_windows, "lost windows"),
         (budget.lost_events, report.lost_events, "lost events"),
     ];
@@ -41,13 +49,49 @@ mod tests {
         let none = FleetBudget::default();
         assert_eq!(over(&report, &none), None, "no budget is no limit");
         let over = |budget| over(&report, &budget);
-        let said = over(FleetBudget { ns_per_packet: Some(120), ..none });
-        assert_eq!(said.as_deref(), Some("120 ns per packet at eth0 ingress, 120 are in the budget"));
-        assert_eq!(over(FleetBudget { ns_per_packet: Some(121), ..none }), None);
-        let said = over(FleetBudget { failed_inserts: Some(2), ..none });
-        assert_eq!(said.as_deref(), Some("3 insertions into full maps, 2 are in the budget"));
-        assert_eq!(over(FleetBudget { failed_inserts: Some(3), ..none }), None);
-        assert!(over(FleetBudget { lost_windows: Some(1), ..none }).is_some());
-        assert!(over(FleetBudget { lost_events: Some(0), ..none }).is_some());
+        let said = over(FleetBudget {
+            ns_per_packet: Some(120),
+            ..none
+        });
+        assert_eq!(
+            said.as_deref(),
+            Some("120 ns per packet at eth0 ingress, 120 are in the budget")
+        );
+        assert_eq!(
+            over(FleetBudget {
+                ns_per_packet: Some(121),
+                ..none
+            }),
+            None
+        );
+        let said = over(FleetBudget {
+            failed_inserts: Some(2),
+            ..none
+        });
+        assert_eq!(
+            said.as_deref(),
+            Some("3 insertions into full maps, 2 are in the budget")
+        );
+        assert_eq!(
+            over(FleetBudget {
+                failed_inserts: Some(3),
+                ..none
+            }),
+            None
+        );
+        assert!(
+            over(FleetBudget {
+                lost_windows: Some(1),
+                ..none
+            })
+            .is_some()
+        );
+        assert!(
+            over(FleetBudget {
+                lost_events: Some(0),
+                ..none
+            })
+            .is_some()
+        );
     }
 }

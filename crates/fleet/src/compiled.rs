@@ -1,5 +1,5 @@
-//! The configuration that a node gives to its daemon: the revision's configuration, with compiled objects in
-//! place of the sources.
+//! The configuration that a node gives to its daemon: the revision's configuration, with compiled
+//! objects in place of the sources.
 
 use twinprobe_api::{ConfigDocument, DirectionDocument, RevisionObjects, RevisionSpec};
 
@@ -14,10 +14,17 @@ pub struct NodeMachine<'a> {
     pub frags: bool,
 }
 
-/// Returns the configuration that a node puts into its daemon. Without an object for the node the sources stay in it.
-pub fn for_node(spec: &RevisionSpec, machine: NodeMachine<'_>) -> serde_json::Result<ConfigDocument> {
+/// Returns the configuration that a node puts into its daemon. Without an object for the node the
+/// sources stay in it.
+pub fn for_node(
+    spec: &RevisionSpec,
+    machine: NodeMachine<'_>,
+) -> serde_json::Result<ConfigDocument> {
     let config: ConfigDocument = serde_json::from_value(spec.config.clone())?;
-    let compiled = spec.compiled.as_ref().filter(|it| it.architecture == machine.architecture);
+    let compiled = spec
+        .compiled
+        .as_ref()
+        .filter(|it| it.architecture == machine.architecture);
     let mut objects = compiled.iter().flat_map(|compiled| &compiled.objects);
     let fitting = objects.find(|objects| objects.frags.is_none_or(|frags| frags == machine.frags));
     Ok(fitting.map_or_else(|| config.clone(), |objects| with_objects(&config, objects)))
@@ -37,15 +44,22 @@ pub fn with_objects(config: &ConfigDocument, objects: &RevisionObjects) -> Confi
     config
 }
 
-/// Tells whether a configuration with this digest is a revision in one of its forms: with the sources, or with objects
-/// for any kernel. A node may have put the form for its earlier kernel.
+/// Tells whether a configuration with this digest is a revision in one of its forms: with the
+/// sources, or with objects for any kernel. A node may have put the form for its earlier kernel.
 pub fn is_form_of(spec: &RevisionSpec, found: &str) -> bool {
     if spec.digest == found {
         return true;
     }
-    let Some(compiled) = &spec.compiled else { return false };
-    let Ok(config) = serde_json::from_value::<ConfigDocument>(spec.config.clone()) else { return false };
-    compiled.objects.iter().any(|objects| digest(&with_objects(&config, objects)) == found)
+    let Some(compiled) = &spec.compiled else {
+        return false;
+    };
+    let Ok(config) = serde_json::from_value::<ConfigDocument>(spec.config.clone()) else {
+        return false;
+    };
+    compiled
+        .objects
+        .iter()
+        .any(|objects| digest(&with_objects(&config, objects)) == found)
 }
 
 #[cfg(test)]
@@ -77,7 +91,10 @@ mod tests {
     }
 
     fn machine(architecture: &str, frags: bool) -> NodeMachine<'_> {
-        NodeMachine { architecture, frags }
+        NodeMachine {
+            architecture,
+            frags,
+        }
     }
 
     #[test]
@@ -97,7 +114,10 @@ mod tests {
         let other = for_node(&spec, machine("aarch64", true)).unwrap();
         assert_eq!(digest(&other), spec.digest);
         spec.compiled.as_mut().unwrap().objects.remove(0);
-        assert_eq!(digest(&for_node(&spec, machine("x86_64", true)).unwrap()), spec.digest);
+        assert_eq!(
+            digest(&for_node(&spec, machine("x86_64", true)).unwrap()),
+            spec.digest
+        );
         spec.compiled.as_mut().unwrap().objects[0].frags = None;
         let any = for_node(&spec, machine("x86_64", true)).unwrap();
         assert_eq!(any.ingress.unwrap().object.as_deref(), Some("b2xk"));
@@ -106,8 +126,15 @@ mod tests {
     #[test]
     fn a_node_knows_each_form_of_a_revision_as_its_own() {
         let spec = revision();
-        for machine in [machine("x86_64", true), machine("x86_64", false), machine("aarch64", true)] {
-            assert!(is_form_of(&spec, &digest(&for_node(&spec, machine).unwrap())), "{machine:?}");
+        for machine in [
+            machine("x86_64", true),
+            machine("x86_64", false),
+            machine("aarch64", true),
+        ] {
+            assert!(
+                is_form_of(&spec, &digest(&for_node(&spec, machine).unwrap())),
+                "{machine:?}"
+            );
         }
         let mut other: ConfigDocument = serde_json::from_value(spec.config.clone()).unwrap();
         other.interface = Some("eth0".to_owned());

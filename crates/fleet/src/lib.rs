@@ -1,5 +1,6 @@
-//! The rollout of a probe to many nodes: revisions, shares, steps and budgets. The operator and `twinprobe fleet` carry
-//! out the decisions of these pure functions, so both have the same steps, budgets and words.
+//! The rollout of a probe to many nodes: revisions, shares, steps and budgets. The operator and
+//! `twinprobe fleet` carry out the decisions of these pure functions, so both have the same steps,
+//! budgets and words.
 
 #![forbid(unsafe_code)]
 

@@ -23,7 +23,11 @@ struct MetricLosses {
 pub fn failed_inserts(document: &[u8]) -> Option<u64> {
     let document: LossDocument = serde_json::from_slice(document).ok()?;
     let metrics = document.ingress.values().chain(document.egress.values());
-    Some(metrics.map(|metric| metric.failed_inserts).fold(0, u64::saturating_add))
+    Some(
+        metrics
+            .map(|metric| metric.failed_inserts)
+            .fold(0, u64::saturating_add),
+    )
 }
 
 #[cfg(test)]

@@ -26,8 +26,9 @@ pub struct FleetPlan {
 }
 
 impl FleetPlan {
-    /// Checks a probe of a fleet without a kernel. All mistakes that can be found at once are in the refusal, with their fields
-    /// below `spec`. `library` returns a probe of the library with the definitions and variables that the spec names.
+    /// Checks a probe of a fleet without a kernel. All mistakes that can be found at once are in
+    /// the refusal, with their fields below `spec`. `library` returns a probe of the library with
+    /// the definitions and variables that the spec names.
     pub fn new(
         name: &str,
         spec: &FleetProbeSpec,
@@ -39,8 +40,9 @@ impl FleetPlan {
             findings.push(Finding::config("metadata.name", message));
         }
         let rollout = RolloutPlan::new(&spec.rollout, &mut findings);
-        let config =
-            configuration(spec, library).map_err(|rejection| findings.extend(rejection.findings)).ok();
+        let config = configuration(spec, library)
+            .map_err(|rejection| findings.extend(rejection.findings))
+            .ok();
         let attach = &spec.attach;
         if attach.pod_selector.is_some() && !attach.interfaces.is_empty() {
             let message = "podSelector and interfaces exclude each other; give one of them";
@@ -50,10 +52,9 @@ impl FleetPlan {
         if let Some(config) = &config {
             let checked = ProbeConfig::validate(name, config).map(|_| ());
             findings.extend(
-                checked
-                    .err()
-                    .into_iter()
-                    .flat_map(|rejection| as_attached(spec, below("spec.config", rejection)).findings),
+                checked.err().into_iter().flat_map(|rejection| {
+                    as_attached(spec, below("spec.config", rejection)).findings
+                }),
             );
         }
         match (config, rollout) {
@@ -94,7 +95,8 @@ fn configuration(
             })
         }
         (None, Some(name)) => {
-            let mut config = library(name, spec).map_err(|message| mistake("spec.library", message))?;
+            let mut config =
+                library(name, spec).map_err(|message| mistake("spec.library", message))?;
             if let Some(interval) = &spec.interval {
                 let window = config.window.get_or_insert_with(WindowDocument::default);
                 window.interval = Some(interval.clone());
@@ -102,9 +104,10 @@ fn configuration(
             Ok(config)
         }
         (Some(_), Some(_)) => Err(mistake("spec", "has config and library; give one of them")),
-        (None, None) => {
-            Err(mistake("spec", "names no probe; give config, or library with a name of the library"))
-        }
+        (None, None) => Err(mistake(
+            "spec",
+            "names no probe; give config, or library with a name of the library",
+        )),
     }
 }
 
@@ -113,8 +116,17 @@ fn placed(name: &str, mut config: ConfigDocument, spec: &FleetProbeSpec) -> Conf
     config.name = Some(name.to_owned());
     let attach = &spec.attach;
     if attach.pod_selector.is_some() || attach.namespace_selector.is_some() {
-        let (labels, namespace_labels) = (attach.pod_selector.clone(), attach.namespace_selector.clone());
-        config.go_to_pods(PodsDocument { labels, namespace_labels }, &attach.exclude);
+        let (labels, namespace_labels) = (
+            attach.pod_selector.clone(),
+            attach.namespace_selector.clone(),
+        );
+        config.go_to_pods(
+            PodsDocument {
+                labels,
+                namespace_labels,
+            },
+            &attach.exclude,
+        );
     } else {
         config.go_to(&attach.interfaces, &attach.exclude);
     }
@@ -132,7 +144,8 @@ fn mistake(field: &str, message: impl Into<String>) -> Rejection {
 fn below(field: &str, mut rejection: Rejection) -> Rejection {
     for finding in &mut rejection.findings {
         let inner = finding.field.take().filter(|inner| !inner.is_empty());
-        finding.field = Some(inner.map_or_else(|| field.to_owned(), |inner| format!("{field}.{inner}")));
+        finding.field =
+            Some(inner.map_or_else(|| field.to_owned(), |inner| format!("{field}.{inner}")));
     }
     rejection
 }
@@ -140,7 +153,11 @@ fn below(field: &str, mut rejection: Rejection) -> Rejection {
 /// Replaces the fields of pods in a rejection by the selectors of the spec that have set them.
 fn as_attached(spec: &FleetProbeSpec, mut rejection: Rejection) -> Rejection {
     let selectors = [
-        (spec.attach.pod_selector.is_some(), "spec.config.pods.labels", "spec.attach.podSelector"),
+        (
+            spec.attach.pod_selector.is_some(),
+            "spec.config.pods.labels",
+            "spec.attach.podSelector",
+        ),
         (
             spec.attach.namespace_selector.is_some(),
             "spec.config.pods.namespace_labels",

@@ -1,4 +1,5 @@
-//! Names of revisions. Equal configurations have equal names, so that a revision is recognised everywhere.
+//! Names of revisions. Equal configurations have equal names, so that a revision is recognised
+//! everywhere.
 
 use std::fmt::Write as _;
 
@@ -9,8 +10,8 @@ use twinprobe_api::{ConfigDocument, RuleDocument};
 /// The number of digits of the digest in a revision's name.
 const DIGITS: usize = 12;
 
-/// Returns the SHA-256 of a configuration, in hexadecimal digits. The name in the configuration does not count: a daemon knows a
-/// probe by the name in the path.
+/// Returns the SHA-256 of a configuration, in hexadecimal digits. The name in the configuration
+/// does not count: a daemon knows a probe by the name in the path.
 pub fn digest(config: &ConfigDocument) -> String {
     let mut config = config.clone();
     config.name = None;
@@ -29,14 +30,16 @@ pub fn short(digest: &str) -> &str {
 
 fn hexadecimal(document: &impl Serialize) -> String {
     let text = serde_json::to_vec(document).unwrap_or_default();
-    Sha256::digest(&text).iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    Sha256::digest(&text)
+        .iter()
+        .fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
 }
 
-/// Returns the name of a revision: the name of its probe, the first digits of the digest, and an ending if each node compiles
-/// the sources itself, because such a revision has no objects.
+/// Returns the name of a revision: the name of its probe, the first digits of the digest, and an
+/// ending if each node compiles the sources itself, because such a revision has no objects.
 pub fn revision_name(probe: &str, config: &ConfigDocument, on_nodes: bool) -> String {
     let end = if on_nodes { "-source" } else { "" };
     format!("{probe}-{}{end}", short(&digest(config)))
@@ -54,7 +57,10 @@ mod tests {
             ..ConfigDocument::default()
         };
         let name = revision_name("flows", &config(None, "eth0"), false);
-        assert_eq!(name, revision_name("flows", &config(Some("flows"), "eth0"), false));
+        assert_eq!(
+            name,
+            revision_name("flows", &config(Some("flows"), "eth0"), false)
+        );
         assert_ne!(name, revision_name("flows", &config(None, "eth1"), false));
         assert_ne!(name, revision_name("flows", &config(None, "eth0"), true));
         assert_eq!(name.len(), "flows-".len() + DIGITS);

@@ -22,7 +22,8 @@ pub struct NodeView<'a> {
 /// The consequence of the reports of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepVerdict {
-    /// The step waits for this number of nodes, which have not answered or not closed their windows.
+    /// The step waits for this number of nodes, which have not answered or not closed their
+    /// windows.
     Wait(usize),
     /// The cost on every node of the step is known, and nothing prevents the next step.
     Good,
@@ -30,22 +31,31 @@ pub enum StepVerdict {
     Failed(Vec<FleetFailure>),
 }
 
-/// Returns the names of the canaries where a rollout asks for a number of them. Canaries in `before` stay as
-/// long as they are among the nodes: a new node displaces none of them.
+/// Returns the names of the canaries where a rollout asks for a number of them. Canaries in
+/// `before` stay as long as they are among the nodes: a new node displaces none of them.
 pub fn canaries(
     plan: &RolloutPlan,
     revision: &str,
     nodes: &[NodeView<'_>],
     before: &[String],
 ) -> Vec<String> {
-    let Some(Canary::Nodes(count)) = plan.canary else { return Vec::new() };
+    let Some(Canary::Nodes(count)) = plan.canary else {
+        return Vec::new();
+    };
     let count = usize::try_from(count).unwrap_or_default();
     let names = || nodes.iter().map(|node| node.name);
-    let mut canaries: Vec<String> =
-        before.iter().filter(|name| names().any(|node| node == *name)).cloned().collect();
+    let mut canaries: Vec<String> = before
+        .iter()
+        .filter(|name| names().any(|node| node == *name))
+        .cloned()
+        .collect();
     let others = names().filter(|name| !before.iter().any(|known| known == name));
     let missing = count.saturating_sub(canaries.len());
-    canaries.extend(first(others, revision, missing).into_iter().map(str::to_owned));
+    canaries.extend(
+        first(others, revision, missing)
+            .into_iter()
+            .map(str::to_owned),
+    );
     canaries.truncate(count);
     canaries
 }
@@ -69,8 +79,14 @@ pub fn members<'a>(
     nodes.iter().filter(is_member).copied().collect()
 }
 
-/// Judges a step by the reports of its nodes. A node that has not answered `timeout` after the step has begun counts as failed.
-pub fn judge(plan: &RolloutPlan, members: &[NodeView<'_>], began: Timestamp, now: Timestamp) -> StepVerdict {
+/// Judges a step by the reports of its nodes. A node that has not answered `timeout` after the step
+/// has begun counts as failed.
+pub fn judge(
+    plan: &RolloutPlan,
+    members: &[NodeView<'_>],
+    began: Timestamp,
+    now: Timestamp,
+) -> StepVerdict {
     let waited = now.duration_since(began).unsigned_abs();
     let is_over = now >= began && waited >= plan.timeout;
     let (mut refused, mut failures, mut waiting) = (Vec::new(), Vec::new(), 0);
@@ -82,7 +98,11 @@ pub fn judge(plan: &RolloutPlan, members: &[NodeView<'_>], began: Timestamp, now
             NodeStanding::Waiting(reason) if is_over => {
                 let stage = "silent".to_owned();
                 let reason = format!("{reason} within {}", duration(plan.timeout));
-                failures.push(FleetFailure { node: node.name.to_owned(), stage, reason });
+                failures.push(FleetFailure {
+                    node: node.name.to_owned(),
+                    stage,
+                    reason,
+                });
             }
             NodeStanding::Waiting(_) => waiting += 1,
         }
@@ -106,7 +126,9 @@ enum NodeStanding {
 }
 
 fn standing(plan: &RolloutPlan, node: &NodeView<'_>) -> NodeStanding {
-    let Some(report) = node.report else { return NodeStanding::Waiting("no answer") };
+    let Some(report) = node.report else {
+        return NodeStanding::Waiting("no answer");
+    };
     let failure = |stage: &str, reason: Option<&str>| FleetFailure {
         node: node.name.to_owned(),
         stage: report.stage.as_deref().unwrap_or(stage).to_owned(),

@@ -9,17 +9,24 @@ use crate::steps::RolloutPlan;
 /// The most failures that a status names.
 pub const FAILURES: usize = 10;
 
-/// Counts the nodes of a probe: all selected nodes, and the nodes that should have the revision by now.
+/// Counts the nodes of a probe: all selected nodes, and the nodes that should have the revision by
+/// now.
 pub fn tally(
     plan: &RolloutPlan,
     selected: &[NodeView<'_>],
     members: &[NodeView<'_>],
 ) -> (FleetCounts, Option<WorstCost>, Vec<FleetFailure>) {
-    let mut counts = FleetCounts { selected: number(selected.len()), ..FleetCounts::default() };
+    let mut counts = FleetCounts {
+        selected: number(selected.len()),
+        ..FleetCounts::default()
+    };
     let silent = members.iter().filter(|node| node.report.is_none()).count();
     counts.silent = number(silent);
     let (mut worst, mut failures): (Option<WorstCost>, _) = (None, Vec::new());
-    for (node, report) in selected.iter().filter_map(|node| Some((node.name, node.report?))) {
+    for (node, report) in selected
+        .iter()
+        .filter_map(|node| Some((node.name, node.report?)))
+    {
         counts.updated += 1;
         let excess = over(report, &plan.budget).filter(|_| report.state == NodeState::Running);
         match (report.state, &excess) {
@@ -30,15 +37,24 @@ pub fn tally(
             }
             (NodeState::Refused | NodeState::Failed, _) => counts.failed += 1,
         }
-        let has_failed = matches!(report.state, NodeState::Refused | NodeState::Failed) || excess.is_some();
+        let has_failed =
+            matches!(report.state, NodeState::Refused | NodeState::Failed) || excess.is_some();
         if has_failed && failures.len() < FAILURES {
             let stage = report.stage.clone().unwrap_or_else(|| "budget".to_owned());
             let reason = excess.or_else(|| report.reason.clone()).unwrap_or_default();
-            failures.push(FleetFailure { node: node.to_owned(), stage, reason });
+            failures.push(FleetFailure {
+                node: node.to_owned(),
+                stage,
+                reason,
+            });
         }
         let is_worse = |ns: &f64| worst.as_ref().is_none_or(|worst| *ns > worst.ns_per_packet);
         if let Some(ns_per_packet) = report.ns_per_packet.filter(is_worse) {
-            worst = Some(WorstCost { ns_per_packet, node: node.to_owned(), at: report.at.clone() });
+            worst = Some(WorstCost {
+                ns_per_packet,
+                node: node.to_owned(),
+                at: report.at.clone(),
+            });
         }
     }
     (counts, worst, failures)
@@ -78,23 +94,39 @@ mod tests {
         let nodes: Vec<_> = names
             .iter()
             .zip(&reports)
-            .map(|(name, report)| NodeView { name, labels: &labels, report: report.as_ref() })
+            .map(|(name, report)| NodeView {
+                name,
+                labels: &labels,
+                report: report.as_ref(),
+            })
             .collect();
         let plan = RolloutPlan {
             canary: None,
             steps: Vec::new(),
             windows: 1,
             timeout: Duration::from_secs(1),
-            budget: FleetBudget { ns_per_packet: Some(100), ..FleetBudget::default() },
+            budget: FleetBudget {
+                ns_per_packet: Some(100),
+                ..FleetBudget::default()
+            },
             on_failure: OnFailure::Rollback,
         };
         let (counts, worst, failures) = tally(&plan, &nodes, &nodes[..5]);
-        let expected = FleetCounts { selected: 6, updated: 4, running: 2, failed: 2, excluded: 1, silent: 1 };
+        let expected = FleetCounts {
+            selected: 6,
+            updated: 4,
+            running: 2,
+            failed: 2,
+            excluded: 1,
+            silent: 1,
+        };
         assert_eq!(counts, expected);
         let worst = worst.unwrap();
         assert_eq!((worst.node.as_str(), worst.ns_per_packet), ("b", 400.0));
-        let failures: Vec<_> =
-            failures.iter().map(|failed| (failed.node.as_str(), failed.stage.as_str())).collect();
+        let failures: Vec<_> = failures
+            .iter()
+            .map(|failed| (failed.node.as_str(), failed.stage.as_str()))
+            .collect();
         assert_eq!(failures, [("b", "budget"), ("c", "load")]);
     }
 }

@@ -1,5 +1,5 @@
-//! The capabilities of this kernel, found by trials when the daemon starts. The daemon shows the kernel's version,
-//! but bases no decision on it.
+//! The capabilities of this kernel, found by trials when the daemon starts. The daemon shows the
+//! kernel's version, but bases no decision on it.
 
 use std::thread;
 
@@ -85,14 +85,17 @@ impl Capabilities {
             },
             maps: thread::scope(|scope| {
                 let trials = MapKind::ALL.map(|kind| scope.spawn(move || map(kind, possible_cpus)));
-                trials.into_iter().filter_map(|trial| trial.join().ok()).collect()
+                trials
+                    .into_iter()
+                    .filter_map(|trial| trial.join().ok())
+                    .collect()
             }),
             events: EventKind::ALL.iter().map(|kind| event(*kind)).collect(),
         }
     }
 
-    /// Returns the capabilities, with the present state of the methods for grace periods. Everything else stays as
-    /// it was at the start.
+    /// Returns the capabilities, with the present state of the methods for grace periods.
+    /// Everything else stays as it was at the start.
     pub fn now(&self, quiescer: &Quiescer) -> Self {
         let mut now = self.clone();
         now.kernel.quiesce = quiescer.workers.in_use().name().to_owned();
@@ -102,7 +105,11 @@ impl Capabilities {
 
     /// Returns the way in which maps of this kind are read and reset.
     pub fn access(&self, kind: MapKind) -> MapAccess {
-        let operations = self.maps.iter().find(|map| map.kind == kind).map(|map| map.operations);
+        let operations = self
+            .maps
+            .iter()
+            .find(|map| map.kind == kind)
+            .map(|map| map.operations);
         MapAccess::new(kind, operations.unwrap_or_default())
     }
 }
@@ -110,8 +117,16 @@ impl Capabilities {
 fn map(kind: MapKind, possible_cpus: usize) -> MapCapabilities {
     let found = maps::operations(kind, possible_cpus);
     let unavailable = found.as_ref().err().map(ToString::to_string);
-    let strategy = found.as_ref().ok().map(|operations| Strategy::choose(kind, *operations));
-    MapCapabilities { kind, unavailable, operations: found.unwrap_or_default(), strategy }
+    let strategy = found
+        .as_ref()
+        .ok()
+        .map(|operations| Strategy::choose(kind, *operations));
+    MapCapabilities {
+        kind,
+        unavailable,
+        operations: found.unwrap_or_default(),
+        strategy,
+    }
 }
 
 fn event(kind: EventKind) -> EventCapabilities {
@@ -120,7 +135,19 @@ fn event(kind: EventKind) -> EventCapabilities {
         EventKind::PerfEventArray => (4, 1),
     };
     let (map_type, key_size, value_size) = (kind.bpf_type(), size, size);
-    let map = MapCreate { map_type, key_size, value_size, max_entries, ..MapCreate::default() };
-    let made = map::map_create(&MapCreate { name: "tp_try", ..map });
-    EventCapabilities { kind: kind.name(), unavailable: made.err().map(|error| error.to_string()) }
+    let map = MapCreate {
+        map_type,
+        key_size,
+        value_size,
+        max_entries,
+        ..MapCreate::default()
+    };
+    let made = map::map_create(&MapCreate {
+        name: "tp_try",
+        ..map
+    });
+    EventCapabilities {
+        kind: kind.name(),
+        unavailable: made.err().map(|error| error.to_string()),
+    }
 }

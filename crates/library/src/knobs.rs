@@ -1,4 +1,5 @@
-//! The choices that a source leaves to its configuration: macros that it defines only if they are not defined yet, and variables.
+//! The choices that a source leaves to its configuration: macros that it defines only if they are
+//! not defined yet, and variables.
 
 /// A choice of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,15 +12,23 @@ pub struct Knob {
 }
 
 /// The macros of twinprobe.h that a configuration may define.
-pub const OF_THE_HEADER: [&str; 5] =
-    ["TWINPROBE_SINGLE_BUFFER", "TP_HEADERS", "TP_TAGS", "TP_LABELS", "TP_EXTENSIONS"];
+pub const OF_THE_HEADER: [&str; 5] = [
+    "TWINPROBE_SINGLE_BUFFER",
+    "TP_HEADERS",
+    "TP_TAGS",
+    "TP_LABELS",
+    "TP_EXTENSIONS",
+];
 
-/// Returns the macros that a source defines between `#ifndef NAME` and `#endif`, or tests and describes, with their
-/// description: a line `NAME=n`, spaces and words in a comment; later lines may continue it.
+/// Returns the macros that a source defines between `#ifndef NAME` and `#endif`, or tests and
+/// describes, with their description: a line `NAME=n`, spaces and words in a comment; later lines
+/// may continue it.
 pub fn defines(source: &str) -> Vec<Knob> {
     let mut found = open_macros(source);
     for line in source.lines() {
-        let Some((name, _)) = described(line).filter(|(name, _)| is_tested(source, name)) else { continue };
+        let Some((name, _)) = described(line).filter(|(name, _)| is_tested(source, name)) else {
+            continue;
+        };
         if !found.iter().any(|knob| knob.name == name) {
             let words = words_about(source, name).unwrap_or_default();
             let (about, default) = without_default(&words);
@@ -35,32 +44,51 @@ pub fn defines(source: &str) -> Vec<Knob> {
 
 /// Returns the name and the words of a line about a macro in a comment.
 fn described(line: &str) -> Option<(&str, &str)> {
-    let (name, words) = line.trim_start().strip_prefix('*')?.trim_start().split_once('=')?;
+    let (name, words) = line
+        .trim_start()
+        .strip_prefix('*')?
+        .trim_start()
+        .split_once('=')?;
     let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     is_name.then_some((name, words.split_once([' ', '\t'])?.1.trim()))
 }
 
 /// Tells whether a condition of the preprocessor asks for a macro.
 fn is_tested(source: &str, name: &str) -> bool {
-    let is_condition = |line: &str| ["#if", "#elif"].iter().any(|word| line.trim_start().starts_with(word));
-    source.lines().any(|line| is_condition(line) && mentions(line, name))
+    let is_condition = |line: &str| {
+        ["#if", "#elif"]
+            .iter()
+            .any(|word| line.trim_start().starts_with(word))
+    };
+    source
+        .lines()
+        .any(|line| is_condition(line) && mentions(line, name))
 }
 
-/// Returns the macros that a source defines between `#ifndef NAME` and `#endif`, without those that the daemon defines.
+/// Returns the macros that a source defines between `#ifndef NAME` and `#endif`, without those that
+/// the daemon defines.
 fn open_macros(source: &str) -> Vec<Knob> {
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
     let mut found: Vec<Knob> = Vec::new();
     for pair in lines.windows(2) {
-        let Some(name) = pair[0].strip_prefix("#ifndef ").map(str::trim) else { continue };
+        let Some(name) = pair[0].strip_prefix("#ifndef ").map(str::trim) else {
+            continue;
+        };
         let defined = pair[1].strip_prefix("#define ").map(str::trim_start);
         // A guard against a second inclusion defines a name without a value.
-        let Some((of, value)) = defined.and_then(|defined| defined.split_once([' ', '\t'])) else { continue };
+        let Some((of, value)) = defined.and_then(|defined| defined.split_once([' ', '\t'])) else {
+            continue;
+        };
         let value = value.split("/*").next().unwrap_or_default().trim();
         let is_of_the_daemon = name.starts_with("TWINPROBE_") && !OF_THE_HEADER.contains(&name);
         let is_open = of == name && !value.is_empty() && !is_of_the_daemon;
         if is_open && !found.iter().any(|knob| knob.name == name) {
             let about = words_about(source, name).map(|words| without_default(&words).0.to_owned());
-            found.push(Knob { name: name.to_owned(), default: Some(value.to_owned()), about });
+            found.push(Knob {
+                name: name.to_owned(),
+                default: Some(value.to_owned()),
+                about,
+            });
         }
     }
     found
@@ -68,13 +96,18 @@ fn open_macros(source: &str) -> Vec<Knob> {
 
 /// Returns the words of the comment about a macro.
 fn words_about(source: &str, name: &str) -> Option<String> {
-    let begins =
-        |line| described(line).filter(|(of, _)| *of == name).map(|(_, words): (_, &str)| words.to_owned());
+    let begins = |line| {
+        described(line)
+            .filter(|(of, _)| *of == name)
+            .map(|(_, words): (_, &str)| words.to_owned())
+    };
     let mut lines = source.lines();
     let mut words = lines.by_ref().find_map(begins)?;
     for line in lines {
         let is_indented = |rest: &&str| rest.starts_with("\t\t") || rest.starts_with("          ");
-        let Some(rest) = line.trim_start().strip_prefix('*').filter(is_indented) else { break };
+        let Some(rest) = line.trim_start().strip_prefix('*').filter(is_indented) else {
+            break;
+        };
         words.push_str(&format!(" {}", rest.trim()));
     }
     Some(words)
@@ -82,7 +115,9 @@ fn words_about(source: &str, name: &str) -> Option<String> {
 
 /// Splits `words (default 15)` into the words and the default.
 fn without_default(words: &str) -> (&str, Option<&str>) {
-    let split = words.strip_suffix(')').and_then(|words| words.rsplit_once(" (default "));
+    let split = words
+        .strip_suffix(')')
+        .and_then(|words| words.rsplit_once(" (default "));
     split.map_or((words, None), |(words, default)| (words, Some(default)))
 }
 
@@ -95,9 +130,12 @@ fn variable(line: &str) -> Option<Knob> {
     let begins = line.chars().next()?;
     let is_words = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ' ' | '\t' | '*');
     let (declared, rest) = line.split_once(';')?;
-    let (declared, value) =
-        declared.split_once('=').map_or((declared, None), |(left, right)| (left, Some(right)));
-    let others = ["typedef", "extern", "return", "goto", "struct ", "union ", "enum "];
+    let (declared, value) = declared
+        .split_once('=')
+        .map_or((declared, None), |(left, right)| (left, Some(right)));
+    let others = [
+        "typedef", "extern", "return", "goto", "struct ", "union ", "enum ",
+    ];
     let is_declaration = begins.is_ascii_alphabetic() || begins == '_';
     if !is_declaration
         || others.iter().any(|other| declared.starts_with(other))
@@ -122,12 +160,14 @@ fn variable(line: &str) -> Option<Knob> {
 /// Tells whether a text contains a word as a whole.
 pub fn mentions(text: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    text.match_indices(word)
-        .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part))
+    text.match_indices(word).any(|(at, _)| {
+        !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part)
+    })
 }
 
-/// Tells whether a source always defines a macro, so that a configuration can't choose its value: not only under a condition of
-/// the preprocessor. The guard of a header against a second inclusion does not count as such a condition.
+/// Tells whether a source always defines a macro, so that a configuration can't choose its value:
+/// not only under a condition of the preprocessor. The guard of a header against a second inclusion
+/// does not count as such a condition.
 pub fn is_fixed(source: &str, name: &str) -> bool {
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
     let guard = lines.windows(2).find_map(|pair| {
@@ -141,8 +181,11 @@ pub fn is_fixed(source: &str, name: &str) -> bool {
         } else if line.starts_with("#endif") {
             depth = depth.saturating_sub(1);
         }
-        let rest = line.strip_prefix("#define ").and_then(|rest| rest.trim_start().strip_prefix(name));
-        let is_defined = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '(']));
+        let rest = line
+            .strip_prefix("#define ")
+            .and_then(|rest| rest.trim_start().strip_prefix(name));
+        let is_defined =
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '(']));
         if is_defined && depth == 0 {
             return true;
         }
@@ -165,10 +208,16 @@ mod tests {
         let names: Vec<&str> = found.iter().map(|knob| knob.name.as_str()).collect();
         assert_eq!(names, ["NAMES", "PORT"]);
         assert_eq!(found[0].default.as_deref(), Some("4096"));
-        assert_eq!(found[0].about.as_deref(), Some("names at most; the oldest make room"));
+        assert_eq!(
+            found[0].about.as_deref(),
+            Some("names at most; the oldest make room")
+        );
         assert_eq!(found[1].about.as_deref(), Some("the port"));
         assert!(is_fixed(SOURCE, "FIXED") && !is_fixed(SOURCE, "PORT") && !is_fixed(SOURCE, "FIX"));
-        assert!(is_fixed("#ifndef A_H\n#define A_H\n#define SIZE 3\n#endif\n", "SIZE"));
+        assert!(is_fixed(
+            "#ifndef A_H\n#define A_H\n#define SIZE 3\n#endif\n",
+            "SIZE"
+        ));
     }
 
     #[test]
@@ -187,8 +236,10 @@ mod tests {
 
     #[test]
     fn variables_are_those_of_the_file() {
-        let found: Vec<(String, Option<String>)> =
-            variables(SOURCE).into_iter().map(|knob| (knob.name, knob.default)).collect();
+        let found: Vec<(String, Option<String>)> = variables(SOURCE)
+            .into_iter()
+            .map(|knob| (knob.name, knob.default))
+            .collect();
         let expected = [("limit", Some("5")), ("packets", None), ("sizes", None)];
         let expected = expected.map(|(name, value)| (name.to_owned(), value.map(str::to_owned)));
         assert_eq!(found, expected);

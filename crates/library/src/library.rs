@@ -32,7 +32,11 @@ pub enum LibraryError {
     #[error("the library has no probe {name:?}{meant}; `twinprobe probes` lists what it has")]
     NoSuchProbe { name: String, meant: String },
     #[error("{name} does not run at {hook}, only at {}", .hooks.join(" or "))]
-    NotAtHook { name: String, hook: String, hooks: Vec<String> },
+    NotAtHook {
+        name: String,
+        hook: String,
+        hooks: Vec<String>,
+    },
 }
 
 /// Returns all probes of the library, in the order of their names.
@@ -43,22 +47,34 @@ pub fn index() -> Vec<LibraryEntry> {
 /// Returns one probe of the library, and its README.
 pub fn entry(name: &str) -> Result<(LibraryEntry, &'static str), LibraryError> {
     let found = index().into_iter().find(|entry| entry.name == name);
-    let page = CONFIGURATIONS.iter().find(|(of, ..)| *of == name).map(|(.., page)| *page);
+    let page = CONFIGURATIONS
+        .iter()
+        .find(|(of, ..)| *of == name)
+        .map(|(.., page)| *page);
     found.zip(page).ok_or_else(|| no_such_probe(name))
 }
 
 /// Refuses a name, and lists similar names.
 fn no_such_probe(name: &str) -> LibraryError {
     let meant = meant(name, CONFIGURATIONS.iter().map(|known| known.0));
-    LibraryError::NoSuchProbe { name: name.to_owned(), meant }
+    LibraryError::NoSuchProbe {
+        name: name.to_owned(),
+        meant,
+    }
 }
 
 /// Returns the configuration of a probe of the library, with its ingress at `hook` if given.
 pub fn configuration(name: &str, hook: Option<&str>) -> Result<ConfigDocument, LibraryError> {
     let entry = index().into_iter().find(|entry| entry.name == name);
-    let text = CONFIGURATIONS.iter().find(|(of, ..)| *of == name).map(|(_, text, _)| text);
-    let (Some(entry), Some(text)) = (entry, text) else { return Err(no_such_probe(name)) };
-    let mut config: ConfigDocument = serde_json::from_str(text).expect("a test reads the configurations");
+    let text = CONFIGURATIONS
+        .iter()
+        .find(|(of, ..)| *of == name)
+        .map(|(_, text, _)| text);
+    let (Some(entry), Some(text)) = (entry, text) else {
+        return Err(no_such_probe(name));
+    };
+    let mut config: ConfigDocument =
+        serde_json::from_str(text).expect("a test reads the configurations");
     if let Some(hook) = hook {
         if !entry.hooks.iter().any(|has| has == hook) {
             return Err(LibraryError::NotAtHook {

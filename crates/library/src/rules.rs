@@ -40,14 +40,23 @@ pub fn library_rule(name: &str) -> Result<LibraryRule, NoSuchRule> {
         Some(found) => Ok(rules.swap_remove(found)),
         None => {
             let known = rules.into_iter().map(|rule| rule.name).collect();
-            Err(NoSuchRule { name: name.to_owned(), known })
+            Err(NoSuchRule {
+                name: name.to_owned(),
+                known,
+            })
         }
     }
 }
 
 fn rule(name: &str, text: &'static str) -> LibraryRule {
-    let comments: Vec<&str> = text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim).collect();
-    let (title, summary) = comments.split_first().map_or(("", &[][..]), |(title, rest)| (*title, rest));
+    let comments: Vec<&str> = text
+        .lines()
+        .map_while(|line| line.strip_prefix('#'))
+        .map(str::trim)
+        .collect();
+    let (title, summary) = comments
+        .split_first()
+        .map_or(("", &[][..]), |(title, rest)| (*title, rest));
     LibraryRule {
         name: name.to_owned(),
         title: title.to_owned(),
@@ -65,7 +74,14 @@ mod tests {
     fn each_rule_says_what_it_is_for_and_watches_a_probe_of_the_library() {
         let rules = rules();
         assert_eq!(rules.len(), RULES.len());
-        for LibraryRule { name, title, summary, rule, .. } in &rules {
+        for LibraryRule {
+            name,
+            title,
+            summary,
+            rule,
+            ..
+        } in &rules
+        {
             assert!(!title.is_empty() && summary.ends_with('.'), "{name}");
             crate::library::library_probe(&rule.watch).unwrap();
             assert_eq!(library_rule(name).unwrap().rule, *rule);

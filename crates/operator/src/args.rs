@@ -16,7 +16,11 @@ use crate::node::options::NodeOptions;
 use crate::objects::definitions::definitions_yaml;
 
 #[derive(Parser)]
-#[command(name = "twinprobe-operator", version, about = "Probes as Kubernetes objects")]
+#[command(
+    name = "twinprobe-operator",
+    version,
+    about = "Probes as Kubernetes objects"
+)]
 struct Args {
     #[command(subcommand)]
     command: OperatorCommand,
@@ -85,7 +89,9 @@ fn run(command: OperatorCommand) -> anyhow::Result<()> {
 
 fn start_logging(args: &Args) -> anyhow::Result<()> {
     let filter: Targets = match &args.log_level {
-        Some(level) => level.parse().with_context(|| format!("--log-level {level}"))?,
+        Some(level) => level
+            .parse()
+            .with_context(|| format!("--log-level {level}"))?,
         None => std::env::var("RUST_LOG")
             .ok()
             .and_then(|levels| levels.parse().ok())

@@ -1,4 +1,5 @@
-//! Probes as Kubernetes objects: the kinds, the operator's commands, and the agent beside each daemon.
+//! Probes as Kubernetes objects: the kinds, the operator's commands, and the agent beside each
+//! daemon.
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +15,8 @@ pub use self::node::agent::run_node;
 pub use self::node::options::{ApiServerOptions, NodeOptions};
 pub use self::objects::definitions::{definitions, definitions_yaml};
 pub use self::objects::nodes::{
-    ProbeAssignment, ProbeAssignmentSpec, ProbeReport, ProbeReportSpec, ProbeRevision, ProbeRevisionSpec,
+    ProbeAssignment, ProbeAssignmentSpec, ProbeReport, ProbeReportSpec, ProbeRevision,
+    ProbeRevisionSpec,
 };
 pub use self::objects::probe::{MonitoringProbe, MonitoringProbeSpec};
 pub use self::objects::rule::{MonitoringRule, MonitoringRuleSpec};

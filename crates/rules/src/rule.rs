@@ -72,46 +72,73 @@ impl Rule {
     /// Checks a rule. It reports all mistakes together.
     pub fn new(document: RuleDocument, shape: WindowShape) -> Result<Self, Rejection> {
         let (mut findings, mut budget) = (Vec::new(), ExpressionBudget::default());
-        let mut condition = |field: &str, text: &str| match Expression::condition(text, &shape, &mut budget) {
-            Ok(expression) => Some(expression),
-            Err(fault) => {
-                findings.push(finding(field, fault));
-                None
-            }
-        };
+        let mut condition =
+            |field: &str, text: &str| match Expression::condition(text, &shape, &mut budget) {
+                Ok(expression) => Some(expression),
+                Err(fault) => {
+                    findings.push(finding(field, fault));
+                    None
+                }
+            };
         let when = condition("when", &document.when);
-        let until = document.until.as_ref().and_then(|text| condition("until", text));
+        let until = document
+            .until
+            .as_ref()
+            .and_then(|text| condition("until", text));
         let bounds = Bounds::of(&document, &mut findings);
         check_actions(&document, Some(&shape), &mut budget, &mut findings);
         match when {
             Some(when) if findings.is_empty() => {
-                let Bounds { windows, cooldown, max_actions_per_hour } = bounds;
-                Ok(Self { when, until, windows, cooldown, max_actions_per_hour, document, shape })
+                let Bounds {
+                    windows,
+                    cooldown,
+                    max_actions_per_hour,
+                } = bounds;
+                Ok(Self {
+                    when,
+                    until,
+                    windows,
+                    cooldown,
+                    max_actions_per_hour,
+                    document,
+                    shape,
+                })
             }
             _ => Err(findings.into()),
         }
     }
 
-    /// Checks the parts of a rule that do not depend on the windows of its probe: everything except the names and types
-    /// in expressions.
+    /// Checks the parts of a rule that do not depend on the windows of its probe: everything except
+    /// the names and types in expressions.
     pub fn check(document: &RuleDocument) -> Result<(), Rejection> {
         let (mut findings, mut budget) = (Vec::new(), ExpressionBudget::default());
-        let conditions = [("when", Some(&document.when)), ("until", document.until.as_ref())];
-        for (field, text) in conditions.into_iter().filter_map(|(field, text)| Some((field, text?))) {
+        let conditions = [
+            ("when", Some(&document.when)),
+            ("until", document.until.as_ref()),
+        ];
+        for (field, text) in conditions
+            .into_iter()
+            .filter_map(|(field, text)| Some((field, text?)))
+        {
             if let Err(fault) = Expression::check(text, None, &mut budget) {
                 findings.push(finding(field, fault));
             }
         }
         Bounds::of(document, &mut findings);
         check_actions(document, None, &mut budget, &mut findings);
-        if findings.is_empty() { Ok(()) } else { Err(findings.into()) }
+        if findings.is_empty() {
+            Ok(())
+        } else {
+            Err(findings.into())
+        }
     }
 
     pub const fn document(&self) -> &RuleDocument {
         &self.document
     }
 
-    /// Evaluates the conditions over a window and the one before it. An error says why there is no result.
+    /// Evaluates the conditions over a window and the one before it. An error says why there is no
+    /// result.
     pub fn judge(
         &self,
         window: &WindowView<'_>,
@@ -123,15 +150,25 @@ impl Rule {
             None => when.map(|when| !when),
         };
         let missing = match (when, until) {
-            (Err(why), _) => Some(MissingValue { condition: "when", why }),
-            (_, Err(why)) => Some(MissingValue { condition: "until", why }),
+            (Err(why), _) => Some(MissingValue {
+                condition: "when",
+                why,
+            }),
+            (_, Err(why)) => Some(MissingValue {
+                condition: "until",
+                why,
+            }),
             (Ok(_), Ok(_)) => None,
         };
-        Ok(Judgement { when: when == Ok(true), until: until == Ok(true), missing })
+        Ok(Judgement {
+            when: when == Ok(true),
+            until: until == Ok(true),
+            missing,
+        })
     }
 
-    /// Returns the actions with the values of the window in their texts, and the configurations of templates in them. Without
-    /// `templates` actions keep the names of templates only.
+    /// Returns the actions with the values of the window in their texts, and the configurations of
+    /// templates in them. Without `templates` actions keep the names of templates only.
     pub fn actions(
         &self,
         window: &WindowView<'_>,
@@ -144,9 +181,10 @@ impl Rule {
                 && let Some(name) = &probe.template
             {
                 let config = templates.get(name);
-                let config =
-                    config.ok_or_else(|| format!("there is no template named {name}; put it first"))?;
-                value["apply"]["config"] = serde_json::to_value(config).map_err(|error| error.to_string())?;
+                let config = config
+                    .ok_or_else(|| format!("there is no template named {name}; put it first"))?;
+                value["apply"]["config"] =
+                    serde_json::to_value(config).map_err(|error| error.to_string())?;
             }
             self.fill(&value, (window, previous))
         };
@@ -154,7 +192,11 @@ impl Rule {
     }
 
     /// Returns the value with the values of windows in its texts.
-    pub fn fill<T: DeserializeOwned>(&self, value: &Value, windows: JudgedWindows<'_>) -> Result<T, String> {
+    pub fn fill<T: DeserializeOwned>(
+        &self,
+        value: &Value,
+        windows: JudgedWindows<'_>,
+    ) -> Result<T, String> {
         let value = template::fill(value, &self.shape, windows)?;
         serde_json::from_value(value).map_err(|error| error.to_string())
     }
@@ -171,20 +213,32 @@ impl Bounds {
     fn of(document: &RuleDocument, findings: &mut Vec<Finding>) -> Self {
         let windows = document.windows.unwrap_or(1);
         if !WINDOWS.contains(&windows) {
-            findings
-                .push(Finding::config("for", format!("{windows} is not a number of windows; use 1 to 1000")));
+            findings.push(Finding::config(
+                "for",
+                format!("{windows} is not a number of windows; use 1 to 1000"),
+            ));
         }
-        let max_actions_per_hour = document.max_actions_per_hour.unwrap_or(DEFAULT_ACTIONS_PER_HOUR);
+        let max_actions_per_hour = document
+            .max_actions_per_hour
+            .unwrap_or(DEFAULT_ACTIONS_PER_HOUR);
         if !ACTIONS_PER_HOUR.contains(&max_actions_per_hour) {
-            let message = format!("{max_actions_per_hour} is not a limit of actions; use 1 to 1000");
+            let message =
+                format!("{max_actions_per_hour} is not a limit of actions; use 1 to 1000");
             findings.push(Finding::config("max_actions_per_hour", message));
         }
-        let cooldown = document.cooldown.as_deref().map_or(Ok(DEFAULT_COOLDOWN), duration);
+        let cooldown = document
+            .cooldown
+            .as_deref()
+            .map_or(Ok(DEFAULT_COOLDOWN), duration);
         let cooldown = cooldown.unwrap_or_else(|message| {
             findings.push(Finding::config("cooldown", message));
             DEFAULT_COOLDOWN
         });
-        Self { windows, cooldown, max_actions_per_hour }
+        Self {
+            windows,
+            cooldown,
+            max_actions_per_hour,
+        }
     }
 }
 
@@ -193,10 +247,13 @@ fn finding(field: &str, fault: ExpressionFault) -> Finding {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let parsed =
-        text.parse::<jiff::SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok());
+    let parsed = text
+        .parse::<jiff::SignedDuration>()
+        .ok()
+        .and_then(|duration| Duration::try_from(duration).ok());
     let possible = parsed.filter(|duration| *duration <= LONGEST);
-    possible.ok_or_else(|| format!("{text:?} is not a duration of at most a year such as 10s, 5m, 1h"))
+    possible
+        .ok_or_else(|| format!("{text:?} is not a duration of at most a year such as 10s, 5m, 1h"))
 }
 
 fn check_actions(
@@ -225,7 +282,8 @@ fn check_actions(
                 }
             }
             RuleAction::Delete(name) if *name == document.watch => {
-                let message = "the rule would delete the probe that it watches, and never see a window again";
+                let message =
+                    "the rule would delete the probe that it watches, and never see a window again";
                 findings.push(Finding::config(format!("{field}.delete"), message));
             }
             RuleAction::Delete(_) | RuleAction::Mark(_) => {}
@@ -237,24 +295,38 @@ fn check_actions(
 fn fault_of_url(url: &str) -> Option<String> {
     if !url.starts_with("https://") && !url.starts_with("http://") {
         let shown = masked_url(url);
-        return Some(format!("{shown:?} is not a URL that begins with https:// or http://"));
+        return Some(format!(
+            "{shown:?} is not a URL that begins with https:// or http://"
+        ));
     }
-    (url.len() > LONGEST_URL).then(|| format!("the URL has {} bytes; the limit is {LONGEST_URL}", url.len()))
+    (url.len() > LONGEST_URL).then(|| {
+        format!(
+            "the URL has {} bytes; the limit is {LONGEST_URL}",
+            url.len()
+        )
+    })
 }
 
 fn check_scope(document: &RuleDocument, findings: &mut Vec<Finding>) {
     if let Some(scope) = &document.scope
         && !["node", FLEET].contains(&scope.as_str())
     {
-        findings.push(Finding::config("scope", format!("{scope:?} is not a scope; use node or fleet")));
+        findings.push(Finding::config(
+            "scope",
+            format!("{scope:?} is not a scope; use node or fleet"),
+        ));
     }
     match &document.on {
         Some(_) if document.scope.as_deref() != Some(FLEET) => {
-            findings.push(Finding::config("on", "only a rule with `scope: fleet` chooses nodes"));
+            findings.push(Finding::config(
+                "on",
+                "only a rule with `scope: fleet` chooses nodes",
+            ));
         }
         Some(RuleNodes::Named(name)) if !RuleNodes::NAMES.contains(&name.as_str()) => {
-            let message =
-                format!("{name:?} is not a choice of nodes; use where, all, or labels such as {{rack: a}}");
+            let message = format!(
+                "{name:?} is not a choice of nodes; use where, all, or labels such as {{rack: a}}"
+            );
             findings.push(Finding::config("on", message));
         }
         _ => {}
@@ -264,11 +336,14 @@ fn check_scope(document: &RuleDocument, findings: &mut Vec<Finding>) {
 fn check_probe(field: &str, probe: &RuleProbe, watched: &str, findings: &mut Vec<Finding>) {
     let field = format!("{field}.apply");
     if probe.name == watched {
-        let message =
-            "the rule watches the probe of this name: it would react to itself; choose another name";
+        let message = "the rule watches the probe of this name: it would react to itself; choose another name";
         findings.push(Finding::config(format!("{field}.name"), message));
     }
-    let given = [probe.probe.is_some(), probe.config.is_some(), probe.template.is_some()];
+    let given = [
+        probe.probe.is_some(),
+        probe.config.is_some(),
+        probe.template.is_some(),
+    ];
     if given.into_iter().filter(|is_given| *is_given).count() != 1 {
         let message = "give one of `probe`, the name of a probe of the library, `config`, a configuration, and `template`, the \
                        name of a template";
@@ -288,9 +363,16 @@ fn check_change(
 ) {
     let field = format!("{field}.change");
     if change.variables.is_empty() && change.defines.is_empty() && change.sample.is_none() {
-        findings.push(Finding::config(&*field, "changes nothing; give variables, defines or sample"));
+        findings.push(Finding::config(
+            &*field,
+            "changes nothing; give variables, defines or sample",
+        ));
     }
-    if let Some(message) = change.sample.as_ref().and_then(|sample| fault_of_sample(sample, shape)) {
+    if let Some(message) = change
+        .sample
+        .as_ref()
+        .and_then(|sample| fault_of_sample(sample, shape))
+    {
         findings.push(Finding::config(format!("{field}.sample"), message));
     }
     let others = document.actions.iter().filter(|action| match action {
@@ -300,7 +382,8 @@ fn check_change(
         RuleAction::Notify(_) | RuleAction::Mark(_) => false,
     });
     if others.count() > 1 {
-        let message = "another action of the rule deploys, deletes or changes this probe; put both into one";
+        let message =
+            "another action of the rule deploys, deletes or changes this probe; put both into one";
         findings.push(Finding::config(format!("{field}.name"), message));
     }
 }
@@ -309,11 +392,15 @@ fn check_change(
 fn fault_of_sample(sample: &Value, shape: Option<&WindowShape>) -> Option<String> {
     if let Some(expression) = sample.as_str().and_then(template::only_expression) {
         // Another check has found the mistakes in the expression itself.
-        let kind = shape.and_then(|shape| Expression::value(expression, shape).ok())?.kind();
+        let kind = shape
+            .and_then(|shape| Expression::value(expression, shape).ok())?
+            .kind();
         let message = || format!("{sample} is {}; a number is needed", kind.name());
         return (kind != Kind::Number).then(message);
     }
-    let is_possible = sample.as_u64().is_some_and(|one_in| SAMPLES.contains(&one_in));
+    let is_possible = sample
+        .as_u64()
+        .is_some_and(|one_in| SAMPLES.contains(&one_in));
     let message = || {
         format!(
             "{sample} packets; the probe can see one packet in 1 to 4294967295: write this number, or one {{{{...}}}} for it"

@@ -31,7 +31,8 @@ fn field(value: &Value) -> Value {
         _ => return json!({ "type": "unsigned", "bits": 64 }),
     };
     let named = |(name, member): (&String, &Value)| {
-        let mut field: Map<String, Value> = serde_json::from_value(field(member)).expect("an object");
+        let mut field: Map<String, Value> =
+            serde_json::from_value(field(member)).expect("an object");
         field.insert("name".to_owned(), name.clone().into());
         field
     };

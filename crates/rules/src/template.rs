@@ -23,12 +23,13 @@ pub type Templates = BTreeMap<String, ConfigDocument>;
 enum TemplateTexts {
     /// Texts below an unknown field get the type of their value.
     Any,
-    /// In values of variables and entries of maps, a text with just one expression gets the type of its
-    /// value.
+    /// In values of variables and entries of maps, a text with just one expression gets the type of
+    /// its value.
     Values,
     /// Texts stay texts, with values of any type in them.
     Plain,
-    /// The values in them become arguments of the compiler or names of files: they are numbers or words.
+    /// The values in them become arguments of the compiler or names of files: they are numbers or
+    /// words.
     Words,
     /// The values in them are percent-encoded.
     Urls,
@@ -50,13 +51,14 @@ impl TemplateTexts {
         }
     }
 
-    /// Returns the value of an expression as these texts may have it. Packets may choose the texts in windows.
+    /// Returns the value of an expression as these texts may have it. Packets may choose the texts
+    /// in windows.
     fn admit(self, value: Value) -> Result<Value, String> {
         match (self, value) {
-            (Self::Words, Value::String(text)) if !is_word(&text) => {
-                Err("a value from a window may have only letters, digits and _.:-, 1 to 64 of them"
-                    .to_owned())
-            }
+            (Self::Words, Value::String(text)) if !is_word(&text) => Err(
+                "a value from a window may have only letters, digits and _.:-, 1 to 64 of them"
+                    .to_owned(),
+            ),
             (Self::Urls, Value::String(text)) => Ok(encoded(&text).into()),
             (_, value) => Ok(value),
         }
@@ -65,7 +67,9 @@ impl TemplateTexts {
 
 fn is_word(text: &str) -> bool {
     (1..=64).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte))
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte))
 }
 
 /// Returns a text in a form that is valid in any part of a URL.
@@ -78,7 +82,8 @@ fn encoded(text: &str) -> String {
     text.bytes().map(byte).collect()
 }
 
-/// Checks each expression of the texts in a value; without a shape, only its syntax. The mistake has its field below the value.
+/// Checks each expression of the texts in a value; without a shape, only its syntax. The mistake
+/// has its field below the value.
 pub fn check(
     value: &Value,
     shape: Option<&WindowShape>,
@@ -86,8 +91,12 @@ pub fn check(
 ) -> Result<(), Finding> {
     let mut checked = |expression: &str| {
         let checked = Expression::check(expression, shape, budget);
-        checked
-            .map_err(|fault| format!("{{{{{expression}}}}}, column {}: {}", fault.column, fault.message))?;
+        checked.map_err(|fault| {
+            format!(
+                "{{{{{expression}}}}}, column {}: {}",
+                fault.column, fault.message
+            )
+        })?;
         Ok(Value::Null)
     };
     map_texts(value, TemplateTexts::Any, &mut checked).map(drop)
@@ -110,9 +119,13 @@ pub fn check_template(config: &ConfigDocument, shape: Option<&WindowShape>) -> R
     map_texts(&json(&rest)?, TemplateTexts::Any, &mut refused).map(drop)
 }
 
-/// Returns the value with evaluated expressions in its texts. A text with just one expression gets the type
-/// of its value, except where only texts are valid.
-pub fn fill(value: &Value, shape: &WindowShape, windows: JudgedWindows<'_>) -> Result<Value, String> {
+/// Returns the value with evaluated expressions in its texts. A text with just one expression gets
+/// the type of its value, except where only texts are valid.
+pub fn fill(
+    value: &Value,
+    shape: &WindowShape,
+    windows: JudgedWindows<'_>,
+) -> Result<Value, String> {
     let mut found = |expression: &str| {
         let compiled = Expression::value(expression, shape).map_err(|fault| fault.message)?;
         let found = compiled.evaluate(windows.0, windows.1)?;
@@ -140,14 +153,18 @@ fn map_texts(
         }
         Value::Array(elements) => {
             let filled = elements.iter().enumerate().map(|(index, element)| {
-                map_texts(element, texts, found).map_err(|finding| below(&format!("[{index}]"), finding))
+                map_texts(element, texts, found)
+                    .map_err(|finding| below(&format!("[{index}]"), finding))
             });
             Value::Array(filled.collect::<Result<_, _>>()?)
         }
         Value::Object(members) => {
             let filled = members.iter().map(|(name, member)| {
                 let filled = map_texts(member, texts.below(name), found);
-                Ok((name.clone(), filled.map_err(|finding| below(name, finding))?))
+                Ok((
+                    name.clone(),
+                    filled.map_err(|finding| below(name, finding))?,
+                ))
             });
             Value::Object(filled.collect::<Result<Map<_, _>, Finding>>()?)
         }
@@ -158,17 +175,25 @@ fn map_texts(
 /// Returns the finding with the path `field` before the path of its own field.
 pub fn below(field: &str, mut finding: Finding) -> Finding {
     let inner = finding.field.take().unwrap_or_default();
-    let dot = if inner.is_empty() || inner.starts_with('[') { "" } else { "." };
+    let dot = if inner.is_empty() || inner.starts_with('[') {
+        ""
+    } else {
+        "."
+    };
     finding.field = Some(format!("{field}{dot}{inner}"));
     finding
 }
 
-fn fill_text(text: &str, mut value: impl FnMut(&str) -> Result<Value, String>) -> Result<Value, String> {
+fn fill_text(
+    text: &str,
+    mut value: impl FnMut(&str) -> Result<Value, String>,
+) -> Result<Value, String> {
     let mut filled = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("{{") {
-        let (expression, after) =
-            after.split_once("}}").ok_or_else(|| format!("{text:?} has {{{{ without }}}} after it"))?;
+        let (expression, after) = after
+            .split_once("}}")
+            .ok_or_else(|| format!("{text:?} has {{{{ without }}}} after it"))?;
         let found = value(expression)?;
         if before.is_empty() && after.is_empty() && filled.is_empty() {
             return Ok(found);

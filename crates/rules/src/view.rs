@@ -36,7 +36,9 @@ impl<'a> WindowView<'a> {
     }
 
     pub fn lost(&self) -> f64 {
-        self.document["window"]["lost_windows"].as_f64().unwrap_or(0.0)
+        self.document["window"]["lost_windows"]
+            .as_f64()
+            .unwrap_or(0.0)
     }
 
     /// Returns a metric; null if the window does not have it.
@@ -47,5 +49,7 @@ impl<'a> WindowView<'a> {
 
 fn between(window: &Value) -> Option<f64> {
     let time = |name: &str| window[name].as_str()?.parse::<jiff::Timestamp>().ok();
-    (time("end")? - time("start")?).total(jiff::Unit::Second).ok()
+    (time("end")? - time("start")?)
+        .total(jiff::Unit::Second)
+        .ok()
 }

@@ -1,5 +1,5 @@
-//! The daemon's HTTP server: addresses, connections, TLS and their limits (`listen`, `connection`). This crate knows
-//! neither probes nor routes.
+//! The daemon's HTTP server: addresses, connections, TLS and their limits (`listen`, `connection`).
+//! This crate knows neither probes nor routes.
 
 #![forbid(unsafe_code)]
 

@@ -18,18 +18,23 @@ const WRITABLE_FOR_OTHERS: u32 = 0o022;
 const ALL_BUT_OWNER: u32 = 0o077;
 /// The number of symbolic links that a path may lead through, as for the kernel.
 const LINKS: u32 = 40;
-/// The time to wait for a lock. A daemon that was killed while it started a compiler leaves a child that has the daemon's
-/// descriptors, locks included, until the child runs another program.
+/// The time to wait for a lock. A daemon that was killed while it started a compiler leaves a child
+/// that has the daemon's descriptors, locks included, until the child runs another program.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Makes sure that `directory` exists, that it and its parent directories belong to this user or root, and
-/// that no other user can enter it.
+/// Makes sure that `directory` exists, that it and its parent directories belong to this user or
+/// root, and that no other user can enter it.
 pub fn directory(directory: &Path) -> io::Result<()> {
-    let existing = directory.ancestors().find(|path| fs::symlink_metadata(path).is_ok());
+    let existing = directory
+        .ancestors()
+        .find(|path| fs::symlink_metadata(path).is_ok());
     if let Some(existing) = existing.filter(|existing| *existing != directory) {
         owned(existing)?;
     }
-    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)?;
     let metadata = fs::metadata(directory)?;
     if metadata.uid() == geteuid().as_raw() && metadata.mode() & ALL_BUT_OWNER != 0 {
         match fs::set_permissions(directory, Permissions::from_mode(0o700)) {
@@ -40,7 +45,8 @@ pub fn directory(directory: &Path) -> io::Result<()> {
     owned(directory)
 }
 
-/// Fails if another user owns the directory `path` or one of its parents, or may replace its content.
+/// Fails if another user owns the directory `path` or one of its parents, or may replace its
+/// content.
 pub fn owned(path: &Path) -> io::Result<()> {
     let path = absolute(path)?;
     let ours = geteuid().as_raw();
@@ -65,8 +71,8 @@ pub fn owned(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Fails if another user than root and the daemon's could change the file at `path`: the file or directory
-/// itself, its parent directories, and the symbolic links, wherever they lead.
+/// Fails if another user than root and the daemon's could change the file at `path`: the file or
+/// directory itself, its parent directories, and the symbolic links, wherever they lead.
 pub fn trusted(path: &Path) -> io::Result<()> {
     let (mut at, mut links) = (PathBuf::from("/"), 0);
     expect_trusted(&at, path, &fs::metadata(&at)?, false)?;
@@ -108,7 +114,8 @@ fn parts(path: &Path) -> Vec<OsString> {
 
 fn expect_trusted(at: &Path, path: &Path, metadata: &Metadata, is_last: bool) -> io::Result<()> {
     let mode = metadata.mode();
-    // In a directory with the sticky bit others can't replace foreign files; in the last directory they could add files.
+    // In a directory with the sticky bit others can't replace foreign files; in the last directory
+    // they could add files.
     let is_sticky = metadata.is_dir() && mode & STICKY != 0 && !is_last;
     let is_open = !metadata.is_symlink() && mode & WRITABLE_FOR_OTHERS != 0 && !is_sticky;
     let wrong = if ![ROOT, geteuid().as_raw()].contains(&metadata.uid()) {
@@ -137,11 +144,13 @@ pub enum Lock {
     Taken,
     /// A process of this user, or a process that is not visible, has the lock.
     Held,
-    /// Only processes of other users have the lock. Any user can lock the files that earlier versions have made.
+    /// Only processes of other users have the lock. Any user can lock the files that earlier
+    /// versions have made.
     Foreign,
 }
 
-/// Tries to lock a file or directory. If a process of this user has the lock, tries again for [`PATIENCE`].
+/// Tries to lock a file or directory. If a process of this user has the lock, tries again for
+/// [`PATIENCE`].
 pub fn try_lock(file: &File) -> io::Result<Lock> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -163,14 +172,16 @@ pub fn try_lock(file: &File) -> io::Result<Lock> {
     }
 }
 
-/// Returns the users of the processes that have locked a file with this number, as far as they are visible.
-/// Files of other file systems may have the same number: their users also count.
+/// Returns the users of the processes that have locked a file with this number, as far as they are
+/// visible. Files of other file systems may have the same number: their users also count.
 fn owners(inode: u64) -> Vec<u32> {
     // 1: FLOCK  ADVISORY  READ  1234 fe:01:5678 0 EOF
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
     let owner = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        let [_, "FLOCK", _, _, pid, at, ..] = fields[..] else { return None };
+        let [_, "FLOCK", _, _, pid, at, ..] = fields[..] else {
+            return None;
+        };
         let is_it = at.rsplit(':').next().and_then(|number| number.parse().ok()) == Some(inode);
         // A process that can't be examined may belong to this user.
         is_it.then(|| fs::metadata(format!("/proc/{pid}")).map_or(ROOT, |process| process.uid()))
@@ -212,7 +223,10 @@ mod tests {
 
         fs::set_permissions(&ours, Permissions::from_mode(0o777)).unwrap();
         let message = directory(&ours.join("inner")).unwrap_err().to_string();
-        assert!(message.contains("can be changed by every user"), "{message}");
+        assert!(
+            message.contains("can be changed by every user"),
+            "{message}"
+        );
         fs::set_permissions(&ours, Permissions::from_mode(0o1777)).unwrap();
         directory(&ours.join("inner")).unwrap();
         // The formerly open directory is closed to all others now.
@@ -227,7 +241,8 @@ mod tests {
         let ours = temporary.path().join("ours");
         fs::create_dir(&ours).unwrap();
         let file = ours.join("file");
-        let mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        let mode =
+            |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
         let refused = |path: &Path, words: &str| {
             let message = trusted(path).unwrap_err().to_string();
             assert!(message.contains(words), "{message}");
@@ -252,7 +267,8 @@ mod tests {
         refused(&file, "belongs to the user 65534");
         chown(&file, Some(ROOT), None).unwrap();
 
-        // Another user may later change the target of a symbolic link, also of a link within the target of another link.
+        // Another user may later change the target of a symbolic link, also of a link within the
+        // target of another link.
         let (theirs, link) = (temporary.path().join("theirs"), ours.join("link"));
         fs::create_dir(&theirs).unwrap();
         std::os::unix::fs::symlink(&file, theirs.join("second")).unwrap();
@@ -261,7 +277,10 @@ mod tests {
         chown(&theirs, Some(NOBODY), None).unwrap();
         refused(&link, "belongs to the user 65534");
         std::os::unix::fs::symlink("loop", ours.join("loop")).unwrap();
-        assert_eq!(trusted(&ours.join("loop")).unwrap_err().raw_os_error(), Some(libc::ELOOP));
+        assert_eq!(
+            trusted(&ours.join("loop")).unwrap_err().raw_os_error(),
+            Some(libc::ELOOP)
+        );
     }
 
     #[test]
@@ -275,8 +294,17 @@ mod tests {
         assert_eq!(try_lock(&File::open(&path).unwrap()).unwrap(), Lock::Held);
         file.unlock().unwrap();
         let mut holder = Command::new("flock");
-        holder.args(["--no-fork", "--shared"]).arg(&path).args(["sh", "-c", "echo has it; exec sleep 60"]);
-        let mut holder = holder.uid(NOBODY).gid(NOBODY).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        holder.args(["--no-fork", "--shared"]).arg(&path).args([
+            "sh",
+            "-c",
+            "echo has it; exec sleep 60",
+        ]);
+        let mut holder = holder
+            .uid(NOBODY)
+            .gid(NOBODY)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
         io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut [0; 7]).unwrap();
         assert_eq!(try_lock(&file).unwrap(), Lock::Foreign);
         holder.kill().unwrap();

@@ -21,12 +21,15 @@ pub fn wrong(option: &str, path: &Path, error: &dyn std::error::Error) -> String
     format!("the file {} of {option}: {error}", path.display())
 }
 
-/// Reads a whole file that gives rights. Fails if other users could change it, or if it is a pipe: the daemon
-/// would wait for a writer, and read no file again.
+/// Reads a whole file that gives rights. Fails if other users could change it, or if it is a pipe:
+/// the daemon would wait for a writer, and read no file again.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     private::trusted(path)?;
     let flags = OFlags::NONBLOCK.bits().cast_signed();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)?;
     if file.metadata()?.file_type().is_fifo() {
         return Err(io::Error::other("it is a pipe and not a file"));
     }

@@ -1,12 +1,13 @@
-//! One transaction for all waiting changes: the first thread commits the changes of all waiting threads, and
-//! one sync of the disk makes all changes durable.
+//! One transaction for all waiting changes: the first thread commits the changes of all waiting
+//! threads, and one sync of the disk makes all changes durable.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
 
 use rusqlite::Connection;
 
-/// A change of the store. The store may repeat the change after a failure, so the change has no other effect.
+/// A change of the store. The store may repeat the change after a failure, so the change has no
+/// other effect.
 pub type Change = Box<dyn Fn(&Connection) -> rusqlite::Result<()> + Send>;
 
 /// The failures that a change must survive.
@@ -14,8 +15,8 @@ pub type Change = Box<dyn Fn(&Connection) -> rusqlite::Result<()> + Send>;
 pub enum Durable {
     /// The change survives a power failure as soon as the commit returns.
     Now,
-    /// The change survives the end of the process as soon as the commit returns. It survives a power failure
-    /// only after the next commit.
+    /// The change survives the end of the process as soon as the commit returns. It survives a
+    /// power failure only after the next commit.
     Soon,
 }
 
@@ -40,6 +41,10 @@ pub struct Ticket(pub(crate) CommitEnd);
 impl Ticket {
     pub(crate) fn outcome(&self) -> Option<io::Result<()>> {
         let outcome = self.0.get()?;
-        Some(outcome.clone().map_err(|(kind, reason)| io::Error::new(kind, reason)))
+        Some(
+            outcome
+                .clone()
+                .map_err(|(kind, reason)| io::Error::new(kind, reason)),
+        )
     }
 }

@@ -15,26 +15,33 @@ const SCHEMA: &str = include_str!("schema.sql");
 const LATER: &str = include_str!("later.sql");
 /// The mark that distinguishes this store from other databases: `tpst`.
 const APPLICATION: i32 = i32::from_be_bytes(*b"tpst");
-/// The version of the tables, and of the meaning of their columns. Version 1 had no windows that depend on
-/// others.
+/// The version of the tables, and of the meaning of their columns. Version 1 had no windows that
+/// depend on others.
 pub const VERSION: u32 = 2;
 /// The memory for cached pages of the file, in KiB.
 const CACHE: i64 = 2048;
-/// The number of pages after which the write-ahead log is copied into the file; smaller on a small file system.
+/// The number of pages after which the write-ahead log is copied into the file; smaller on a small
+/// file system.
 const LOG_PAGES: u64 = 1000;
 const LOG_PART: u64 = 64;
 /// The size of a page of the file in bytes.
 pub const PAGE: u64 = 4096;
 /// The number of free pages from which on the file is shrunk, if most of its pages are free.
 const VACUUM_PAGES: u64 = 4096;
-/// The longest time for which a change waits while another process has locked the file, such as a check of the store.
+/// The longest time for which a change waits while another process has locked the file, such as a
+/// check of the store.
 const BUSY: Duration = Duration::from_secs(10);
 
 /// Opens the store for changes; creates the store if it is missing.
 pub fn writer(path: &Path) -> Result<Connection, OpenError> {
     let open = || -> io::Result<Connection> {
         if !path.try_exists()? {
-            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+            OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .open(path)?;
             sync_parent(path)?;
         }
         forget_unwritten(path);
@@ -43,15 +50,15 @@ pub fn writer(path: &Path) -> Result<Connection, OpenError> {
     open().map_err(|source| OpenError::of(path, source))
 }
 
-/// Drops the kernel's cached pages of the files, so that reads see the content of the disk. After a failed write the
-/// cache has pages that the disk lacks, and no later sync reports this (`mm/filemap.c`). On ext4 a repeated write of
-/// such a page is also lost, because its block still counts as unwritten. Call this while this process has no
-/// connection to the files.
+/// Drops the kernel's cached pages of the files, so that reads see the content of the disk. After a
+/// failed write the cache has pages that the disk lacks, and no later sync reports this
+/// (`mm/filemap.c`). On ext4 a repeated write of such a page is also lost, because its block still
+/// counts as unwritten. Call this while this process has no connection to the files.
 fn forget_unwritten(path: &Path) {
     for path in [path, &beside(path, "-wal")] {
         let Ok(file) = File::open(path) else { continue };
-        // The kernel drops only clean pages, so this writes them first. A page whose write has failed also counts as
-        // clean.
+        // The kernel drops only clean pages, so this writes them first. A page whose write has
+        // failed also counts as clean.
         if let Err(error) = file.sync_all() {
             tracing::warn!(path = %path.display(), %error, "unwritten pages are dropped");
         }
@@ -80,8 +87,8 @@ fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
             "BEGIN IMMEDIATE; {SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;"
         ))?;
     } else if version < VERSION {
-        // Data of an earlier version keeps its meaning. The earlier version must not read data from the time
-        // after this.
+        // Data of an earlier version keeps its meaning. The earlier version must not read data from
+        // the time after this.
         connection.pragma_update(None, "user_version", VERSION)?;
     }
     connection.execute_batch(LATER)?;
@@ -91,22 +98,25 @@ fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
         // Without room for a copy, the file keeps its size.
         let _ = connection.execute_batch("VACUUM");
     }
-    // The log must be in the file before this connection writes: an earlier connection may have left writes without a
-    // sync.
+    // The log must be in the file before this connection writes: an earlier connection may have
+    // left writes without a sync.
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
     Ok(connection)
 }
 
-/// Tells whether each write to a page in mapped memory needs new room in the file system. Without room, the kernel
-/// ends the process (SIGBUS).
+/// Tells whether each write to a page in mapped memory needs new room in the file system. Without
+/// room, the kernel ends the process (SIGBUS).
 fn copies_on_write(path: &Path) -> bool {
     const BCACHEFS: u64 = 0xca45_1a4e;
     const BTRFS: u64 = 0x9123_683e;
     const F2FS: u64 = 0xf2f5_2010;
     const NILFS: u64 = 0x3434;
     const ZFS: u64 = 0x2fc1_2fc1;
-    let system = path.parent().and_then(|parent| rustix::fs::statfs(parent).ok());
-    system.is_some_and(|system| [BCACHEFS, BTRFS, F2FS, NILFS, ZFS].contains(&(system.f_type as u64)))
+    let system = path
+        .parent()
+        .and_then(|parent| rustix::fs::statfs(parent).ok());
+    system
+        .is_some_and(|system| [BCACHEFS, BTRFS, F2FS, NILFS, ZFS].contains(&(system.f_type as u64)))
 }
 
 /// Prevents other connections to the file. Without these, the engine needs no memory-mapped file.
@@ -116,12 +126,21 @@ fn keep_alone(connection: &Connection) -> rusqlite::Result<()> {
 
 /// Opens the store for reading, even if nothing can be written to its file system.
 pub fn reader(path: &Path) -> Result<Connection, OpenError> {
-    let exists = path.try_exists().map_err(|source| OpenError::of(path, source))?;
+    let exists = path
+        .try_exists()
+        .map_err(|source| OpenError::of(path, source))?;
     if !exists {
-        return Err(OpenError::of(path, io::Error::new(io::ErrorKind::NotFound, "there is no such file")));
+        return Err(OpenError::of(
+            path,
+            io::Error::new(io::ErrorKind::NotFound, "there is no such file"),
+        ));
     }
     let open = |uri: &str, alone: bool| {
-        let access = if alone { OpenFlags::SQLITE_OPEN_READ_WRITE } else { OpenFlags::SQLITE_OPEN_READ_ONLY };
+        let access = if alone {
+            OpenFlags::SQLITE_OPEN_READ_WRITE
+        } else {
+            OpenFlags::SQLITE_OPEN_READ_ONLY
+        };
         let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
         let connection = Connection::open_with_flags(uri, flags)?;
         connection.busy_timeout(BUSY)?;
@@ -142,20 +161,30 @@ pub fn reader(path: &Path) -> Result<Connection, OpenError> {
             false => Err(error),
         })
         .or_else(|error| {
-            // A store that was closed properly has no log, and is readable without the files beside it.
+            // A store that was closed properly has no log, and is readable without the files beside
+            // it.
             let log = fs::metadata(beside(path, "-wal"));
-            let has_log =
-                log.map_or_else(|error| error.kind() != io::ErrorKind::NotFound, |file| file.len() > 0);
-            if !has_log { open(&format!("{uri}?immutable=1"), false) } else { Err(error) }
+            let has_log = log.map_or_else(
+                |error| error.kind() != io::ErrorKind::NotFound,
+                |file| file.len() > 0,
+            );
+            if !has_log {
+                open(&format!("{uri}?immutable=1"), false)
+            } else {
+                Err(error)
+            }
         })
         .map_err(|error| OpenError::of(path, io_error(&error, path)))
 }
 
-/// Fails if the head of the store's file does not belong to this version of the store or to an earlier one.
-/// Call this while this process has no connection to the file: the close of the file would release the
-/// connection's locks.
+/// Fails if the head of the store's file does not belong to this version of the store or to an
+/// earlier one. Call this while this process has no connection to the file: the close of the file
+/// would release the connection's locks.
 pub fn check_head(path: &Path) -> Result<(), OpenError> {
-    let damaged = |reason: &str| OpenError::Damaged { path: path.to_owned(), reason: reason.to_owned() };
+    let damaged = |reason: &str| OpenError::Damaged {
+        path: path.to_owned(),
+        reason: reason.to_owned(),
+    };
     let mut head = Vec::new();
     match File::open(path).and_then(|file| file.take(100).read_to_end(&mut head)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -168,20 +197,31 @@ pub fn check_head(path: &Path) -> Result<(), OpenError> {
     if head.len() < 100 || !head.starts_with(b"SQLite format 3\0") {
         return Err(damaged("its head is not that of a store"));
     }
-    let number = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let number =
+        |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let (found, application) = (number(60), number(68));
     match application {
         // The tables of the store are in the log only.
         0 if found == 0 => Ok(()),
-        _ if application != APPLICATION.cast_unsigned() => Err(damaged("its head is not that of a store")),
-        _ if found > VERSION => Err(OpenError::Newer { path: path.to_owned(), found, known: VERSION }),
+        _ if application != APPLICATION.cast_unsigned() => {
+            Err(damaged("its head is not that of a store"))
+        }
+        _ if found > VERSION => Err(OpenError::Newer {
+            path: path.to_owned(),
+            found,
+            known: VERSION,
+        }),
         _ => Ok(()),
     }
 }
 
 fn log_pages(path: &Path) -> u64 {
-    let system = path.parent().and_then(|parent| rustix::fs::statvfs(parent).ok());
-    let size = system.map_or(u64::MAX, |system| system.f_blocks.saturating_mul(system.f_frsize));
+    let system = path
+        .parent()
+        .and_then(|parent| rustix::fs::statvfs(parent).ok());
+    let size = system.map_or(u64::MAX, |system| {
+        system.f_blocks.saturating_mul(system.f_frsize)
+    });
     (size / LOG_PART / PAGE).clamp(16, LOG_PAGES)
 }
 
@@ -194,9 +234,15 @@ pub fn beside(path: &Path, ending: &str) -> PathBuf {
 
 fn uri(path: &Path) -> String {
     let text = path.to_string_lossy();
-    format!("file:{}", text.replace('%', "%25").replace('?', "%3f").replace('#', "%23"))
+    format!(
+        "file:{}",
+        text.replace('%', "%25")
+            .replace('?', "%3f")
+            .replace('#', "%23")
+    )
 }
 
 fn sync_parent(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+    path.parent()
+        .map_or(Ok(()), |parent| File::open(parent)?.sync_all())
 }

@@ -42,13 +42,16 @@ struct DatabaseFiles {
 
 impl std::fmt::Debug for Database {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Database").field("path", &self.path).finish_non_exhaustive()
+        formatter
+            .debug_struct("Database")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
     }
 }
 
 impl Database {
-    /// Opens the store in a directory; creates the store if it is missing. If the store can't be written, this opens it
-    /// for reading, and changes fail until writes succeed.
+    /// Opens the store in a directory; creates the store if it is missing. If the store can't be
+    /// written, this opens it for reading, and changes fail until writes succeed.
     pub fn open(directory: &Path) -> Result<Arc<Self>, OpenError> {
         let path = directory.join(FILE);
         connection::check_head(&path)?;
@@ -69,7 +72,12 @@ impl Database {
             is_read_only: false,
             queue: Mutex::default(),
             committed: Condvar::new(),
-            files: Mutex::new(DatabaseFiles { writer, reader, durable: Durable::Now, reserve }),
+            files: Mutex::new(DatabaseFiles {
+                writer,
+                reader,
+                durable: Durable::Now,
+                reserve,
+            }),
         }))
     }
 
@@ -83,7 +91,12 @@ impl Database {
             is_read_only: true,
             queue: Mutex::default(),
             committed: Condvar::new(),
-            files: Mutex::new(DatabaseFiles { writer: None, reader, durable: Durable::Now, reserve }),
+            files: Mutex::new(DatabaseFiles {
+                writer: None,
+                reader,
+                durable: Durable::Now,
+                reserve,
+            }),
         }))
     }
 
@@ -102,8 +115,8 @@ impl Database {
         &self.path
     }
 
-    /// Makes a change, alone or together with waiting changes. After an error, the store is unchanged. `frees` is true
-    /// if the change makes room.
+    /// Makes a change, alone or together with waiting changes. After an error, the store is
+    /// unchanged. `frees` is true if the change makes room.
     pub fn commit(&self, durable: Durable, frees: bool, change: Change) -> io::Result<()> {
         self.wait(&self.submit(durable, frees, change))
     }
@@ -111,11 +124,17 @@ impl Database {
     /// Queues a change for the next commit.
     pub fn submit(&self, durable: Durable, frees: bool, change: Change) -> Ticket {
         let outcome = Arc::new(OnceLock::new());
-        self.queue.lock().waiting.push(Waiting { change, durable, frees, outcome: Arc::clone(&outcome) });
+        self.queue.lock().waiting.push(Waiting {
+            change,
+            durable,
+            frees,
+            outcome: Arc::clone(&outcome),
+        });
         Ticket(outcome)
     }
 
-    /// Waits until the store has made a change. The first waiting caller commits all waiting changes.
+    /// Waits until the store has made a change. The first waiting caller commits all waiting
+    /// changes.
     pub fn wait(&self, ticket: &Ticket) -> io::Result<()> {
         let mut queue = self.queue.lock();
         loop {
@@ -140,7 +159,9 @@ impl Database {
         if all.is_err() && waiting.len() > 1 {
             // One bad change must not prevent the others.
             for one in waiting {
-                let _ = one.outcome.set(self.transaction(&mut files, std::slice::from_ref(one)));
+                let _ = one
+                    .outcome
+                    .set(self.transaction(&mut files, std::slice::from_ref(one)));
             }
             return;
         }
@@ -169,8 +190,11 @@ impl Database {
     }
 
     fn try_transaction(&self, files: &mut DatabaseFiles, changes: &[Waiting]) -> io::Result<()> {
-        let durable =
-            if changes.iter().any(|one| one.durable == Durable::Now) { Durable::Now } else { Durable::Soon };
+        let durable = if changes.iter().any(|one| one.durable == Durable::Now) {
+            Durable::Now
+        } else {
+            Durable::Soon
+        };
         if self.is_read_only {
             return Err(io::Error::new(
                 io::ErrorKind::ReadOnlyFilesystem,
@@ -178,8 +202,8 @@ impl Database {
             ));
         }
         if files.writer.is_none() {
-            // The reader is closed first: a reader may keep this process from writing the file, or assume
-            // that the file never changes.
+            // The reader is closed first: a reader may keep this process from writing the file, or
+            // assume that the file never changes.
             files.reader = None;
             let opened = connection::writer(&self.path).map_err(|error| match error {
                 OpenError::Io { source, .. } => source,
@@ -188,11 +212,19 @@ impl Database {
             (files.writer, files.durable) = (Some(opened), Durable::Now);
             tracing::info!(path = %self.path.display(), "the store can be written again");
         }
-        let DatabaseFiles { writer: slot, durable: is, .. } = files;
-        let Some(connection) = slot.as_ref() else { return Ok(()) };
+        let DatabaseFiles {
+            writer: slot,
+            durable: is,
+            ..
+        } = files;
+        let Some(connection) = slot.as_ref() else {
+            return Ok(());
+        };
         let made = set_durable(connection, is, durable).and_then(|()| {
             connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-            changes.iter().try_for_each(|one| (one.change)(connection))?;
+            changes
+                .iter()
+                .try_for_each(|one| (one.change)(connection))?;
             connection.prepare_cached("COMMIT")?.execute([]).map(drop)
         });
         let Err(error) = made else { return Ok(()) };
@@ -218,25 +250,31 @@ impl Database {
             *reader = Some(opened);
         }
         let slot = if writer.is_some() { writer } else { reader };
-        let Some(connection) = slot.as_ref() else { return Err(io::ErrorKind::NotConnected.into()) };
+        let Some(connection) = slot.as_ref() else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
         read(connection).map_err(|error| {
             if is_lasting(&error) {
                 *slot = None;
             }
             let error = io_error(&error, &self.path);
             match error.kind() {
-                io::ErrorKind::InvalidData => io::Error::new(error.kind(), OpenError::of(&self.path, error)),
+                io::ErrorKind::InvalidData => {
+                    io::Error::new(error.kind(), OpenError::of(&self.path, error))
+                }
                 _ => error,
             }
         })
     }
 
-    /// Returns the free room inside the file, in bytes. New rows fill this room before the file grows.
+    /// Returns the free room inside the file, in bytes. New rows fill this room before the file
+    /// grows.
     pub fn unused(&self) -> u64 {
         let count = |connection: &Connection| {
             connection.pragma_query_value(None, "freelist_count", |row| row.get::<_, u64>(0))
         };
-        self.read(count).map_or(0, |pages| pages.saturating_mul(connection::PAGE))
+        self.read(count)
+            .map_or(0, |pages| pages.saturating_mul(connection::PAGE))
     }
 
     /// Closes the file. Later changes and reads open the store again.
@@ -248,7 +286,11 @@ impl Database {
 
 fn set_durable(connection: &Connection, is: &mut Durable, wanted: Durable) -> rusqlite::Result<()> {
     if *is != wanted {
-        let mode = if wanted == Durable::Now { "full" } else { "normal" };
+        let mode = if wanted == Durable::Now {
+            "full"
+        } else {
+            "normal"
+        };
         connection.pragma_update(None, "synchronous", mode)?;
         *is = wanted;
     }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use rusqlite::ErrorCode;
 use rustix::fs::StatVfsMountFlags;
 
-/// The number of bytes that must be free: twice the step by which the shared file of the engine grows.
+/// The number of bytes that must be free: twice the step by which the shared file of the engine
+/// grows.
 const ENOUGH: usize = 64 << 10;
 
 /// The reason why the store can't be opened. The store stays unchanged.
@@ -15,7 +16,11 @@ pub enum OpenError {
     #[error(
         "the store {path} has format {found}, and this version of twinprobe knows formats up to {known}; use a later one"
     )]
-    Newer { path: PathBuf, found: u32, known: u32 },
+    Newer {
+        path: PathBuf,
+        found: u32,
+        known: u32,
+    },
     #[error(
         "the store {path} is damaged and stays as it is: {reason}; `twinprobe store export` saves what can be read, then \
          move the file away to begin anew"
@@ -34,7 +39,10 @@ impl OpenError {
     pub fn of(path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         if source.kind() == io::ErrorKind::InvalidData {
-            return Self::Damaged { path, reason: source.to_string() };
+            return Self::Damaged {
+                path,
+                reason: source.to_string(),
+            };
         }
         Self::Io { path, source }
     }
@@ -42,7 +50,9 @@ impl OpenError {
 
 /// Tells whether the file system of a file is read-only, which it may become after an error.
 pub fn is_read_only(path: &Path) -> bool {
-    let system = path.parent().and_then(|parent| rustix::fs::statvfs(parent).ok());
+    let system = path
+        .parent()
+        .and_then(|parent| rustix::fs::statvfs(parent).ok());
     system.is_some_and(|system| system.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
@@ -59,9 +69,10 @@ pub fn io_error(error: &rusqlite::Error, path: &Path) -> io::Error {
     );
     match error.sqlite_error_code() {
         _ if is_foreign => io::Error::new(io::ErrorKind::InvalidData, error.to_string()),
-        Some(ErrorCode::DiskFull) => {
-            io::Error::new(io::ErrorKind::StorageFull, "No space left on device: the store can't grow")
-        }
+        Some(ErrorCode::DiskFull) => io::Error::new(
+            io::ErrorKind::StorageFull,
+            "No space left on device: the store can't grow",
+        ),
         Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::SystemIoFailure)
             if is_read_only(path) =>
         {
@@ -82,13 +93,17 @@ pub fn io_error(error: &rusqlite::Error, path: &Path) -> io::Error {
     }
 }
 
-/// Returns the error of a full disk if the disk or its quota lacks the room for one step of the engine. The
-/// engine itself does not report that it failed to create or enlarge its shared file.
+/// Returns the error of a full disk if the disk or its quota lacks the room for one step of the
+/// engine. The engine itself does not report that it failed to create or enlarge its shared file.
 fn full(path: &Path) -> Option<io::Error> {
-    let tried = tempfile::tempfile_in(path.parent()?).and_then(|mut file| file.write_all(&[0; ENOUGH]));
+    let tried =
+        tempfile::tempfile_in(path.parent()?).and_then(|mut file| file.write_all(&[0; ENOUGH]));
     let kind = tried.err()?.kind();
-    matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-        .then(|| io::Error::new(kind, "No space left on device: the store can't be used"))
+    matches!(
+        kind,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+    .then(|| io::Error::new(kind, "No space left on device: the store can't be used"))
 }
 
 /// Returns the error of a full disk, for tests of other crates.
@@ -103,8 +118,8 @@ pub fn damaged(reason: &str) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(corrupt, Some(reason.to_owned()))
 }
 
-/// Tells whether the connection must be closed after an error, because the engine's knowledge about the files
-/// may be wrong.
+/// Tells whether the connection must be closed after an error, because the engine's knowledge about
+/// the files may be wrong.
 pub fn is_lasting(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),

@@ -1,5 +1,5 @@
-//! The daemon's database: one file, one writer, and one commit for all waiting changes. The crates that own the tables define
-//! their meaning.
+//! The daemon's database: one file, one writer, and one commit for all waiting changes. The crates
+//! that own the tables define their meaning.
 
 #![forbid(unsafe_code)]
 

@@ -26,7 +26,11 @@ pub struct Reserve {
 
 impl Reserve {
     pub fn new(directory: &Path) -> Self {
-        Self { path: directory.join(FILE), is_there: false, next: None }
+        Self {
+            path: directory.join(FILE),
+            is_there: false,
+            next: None,
+        }
     }
 
     /// Creates the file, unless it exists or there is no room for it.
@@ -45,8 +49,12 @@ impl Reserve {
         let parent = self.path.parent().ok_or(io::ErrorKind::InvalidInput)?;
         let system = rustix::fs::statvfs(parent)?;
         let size = SIZE.min(system.f_blocks.saturating_mul(system.f_frsize) / PART);
-        let file =
-            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&self.path)?;
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&self.path)?;
         if file.metadata()?.len() < size {
             fallocate(&file, FallocateFlags::empty(), 0, size)?;
         }

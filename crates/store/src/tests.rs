@@ -7,7 +7,12 @@ use super::*;
 
 fn put(name: &'static str, record: &'static [u8]) -> Change {
     Box::new(move |connection| {
-        connection.execute("INSERT OR REPLACE INTO probes VALUES (?1, ?2)", params![name, record]).map(drop)
+        connection
+            .execute(
+                "INSERT OR REPLACE INTO probes VALUES (?1, ?2)",
+                params![name, record],
+            )
+            .map(drop)
     })
 }
 
@@ -23,8 +28,12 @@ fn names(database: &Database) -> Vec<String> {
 fn what_was_committed_is_there_after_a_start() {
     let directory = tempfile::tempdir().unwrap();
     let database = Database::open(directory.path()).unwrap();
-    database.commit(Durable::Now, false, put("a", b"1")).unwrap();
-    database.commit(Durable::Soon, false, put("b", b"2")).unwrap();
+    database
+        .commit(Durable::Now, false, put("a", b"1"))
+        .unwrap();
+    database
+        .commit(Durable::Soon, false, put("b", b"2"))
+        .unwrap();
     assert_eq!(names(&database), ["a", "b"]);
     // The process ends without closing the file.
     std::mem::forget(database);
@@ -33,8 +42,13 @@ fn what_was_committed_is_there_after_a_start() {
     database.close();
     assert_eq!(names(&database), ["a", "b"]);
     let reader = Database::open_to_read(directory.path()).unwrap();
-    assert_eq!((reader.check().unwrap(), names(&reader).len()), (Vec::new(), 2));
-    reader.commit(Durable::Now, false, put("c", b"3")).unwrap_err();
+    assert_eq!(
+        (reader.check().unwrap(), names(&reader).len()),
+        (Vec::new(), 2)
+    );
+    reader
+        .commit(Durable::Now, false, put("c", b"3"))
+        .unwrap_err();
 }
 
 #[test]
@@ -47,7 +61,9 @@ fn one_change_that_fails_keeps_no_other_from_being_made() {
         false,
         Box::new(|connection| {
             connection.execute("INSERT INTO probes VALUES ('half', x'00')", [])?;
-            connection.execute("INSERT INTO probes VALUES ('half', x'00')", []).map(drop)
+            connection
+                .execute("INSERT INTO probes VALUES ('half', x'00')", [])
+                .map(drop)
         }),
     );
     let other = database.submit(Durable::Now, false, put("b", b"2"));
@@ -72,7 +88,11 @@ fn changes_that_wait_share_a_commit() {
     };
     let tickets = ["a", "b", "c"].map(|name| database.submit(Durable::Now, false, counted(name)));
     database.wait(&tickets[2]).unwrap();
-    assert_eq!(open.load(Ordering::Relaxed), 3, "the first who waits commits all");
+    assert_eq!(
+        open.load(Ordering::Relaxed),
+        3,
+        "the first who waits commits all"
+    );
     assert!(tickets.iter().all(|ticket| database.wait(ticket).is_ok()));
 }
 
@@ -86,9 +106,11 @@ fn a_store_that_is_not_ours_stays_as_it_is() {
     later[60..64].copy_from_slice(&9_u32.to_be_bytes());
     let mut foreign = whole;
     foreign[68] ^= 1;
-    for (bytes, why) in
-        [(&later[..], "format 9"), (&foreign, "not that of a store"), (b"text", "not that of a store")]
-    {
+    for (bytes, why) in [
+        (&later[..], "format 9"),
+        (&foreign, "not that of a store"),
+        (b"text", "not that of a store"),
+    ] {
         fs::write(&path, bytes).unwrap();
         let error = Database::open(directory.path()).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");

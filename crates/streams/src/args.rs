@@ -24,10 +24,12 @@ pub struct StreamArgs {
     /// Receiver of the windows, as nats://HOST/STREAM or file:///DIRECTORY; repeatable
     #[arg(long, value_name = "URL", num_args = 1..)]
     to: Vec<String>,
-    /// File of a rule with `scope: fleet`: it judges the windows of all daemons together; repeatable
+    /// File of a rule with `scope: fleet`: it judges the windows of all daemons together;
+    /// repeatable
     #[arg(long, value_name = "FILE", num_args = 1..)]
     rules: Vec<PathBuf>,
-    /// Keys that sign the notifications of rules, one per line: whsec_ and 24 to 64 bytes in base64; read for each notification
+    /// Keys that sign the notifications of rules, one per line: whsec_ and 24 to 64 bytes in
+    /// base64; read for each notification
     #[arg(long, value_name = "FILE", requires = "rules")]
     notification_keys: Option<PathBuf>,
     /// Name of this stream as a collector; probes name it in window.collectors [default: stream]

@@ -1,6 +1,7 @@
-//! Streams: the windows of many daemons flow into the systems that people have, each window once. A stream is an
-//! ordinary collector. It lists and reads windows, sends them to [`Receiver`]s, and acknowledges a window once all of
-//! them have stored it for good. Daemons and receivers hold all state; a stream has none of its own.
+//! Streams: the windows of many daemons flow into the systems that people have, each window once. A
+//! stream is an ordinary collector. It lists and reads windows, sends them to [`Receiver`]s, and
+//! acknowledges a window once all of them have stored it for good. Daemons and receivers hold all
+//! state; a stream has none of its own.
 
 #![forbid(unsafe_code)]
 
@@ -27,8 +28,8 @@ mod tls;
 
 pub use program::main;
 pub use receiver::{
-    BatchLimits, ItemFate, ItemName, Receipt, Receiver, RefusedSamples, SendError, SeriesName, StreamGap,
-    StreamItem, StreamWindow,
+    BatchLimits, ItemFate, ItemName, Receipt, Receiver, RefusedSamples, SendError, SeriesName,
+    StreamGap, StreamItem, StreamWindow,
 };
 pub use receivers::kind::{Destination, ReceiverOptions, ReceiverSetup, ReceiverUrl};
 pub use rules::alone::{DaemonList, FleetRuleOrder, RunningFleetRule, clear_fleet_rule};

@@ -25,7 +25,10 @@ mod tests {
 
     #[test]
     fn a_name_stays_one_part() {
-        assert_eq!((part(".."), part("a b/c")), ("%2E.".into(), "a%20b%2Fc".into()));
+        assert_eq!(
+            (part(".."), part("a b/c")),
+            ("%2E.".into(), "a%20b%2Fc".into())
+        );
         assert_eq!(part("gw-1.example_2"), "gw-1.example_2");
     }
 }

@@ -77,10 +77,17 @@ pub fn main() -> ExitCode {
 }
 
 fn start(args: &StreamArgs, config: StreamConfig) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         let ends = args.dry_run || args.schema || args.once;
-        let config = if ends { config.resolved().await.context("from.kubernetes")? } else { config };
+        let config = if ends {
+            config.resolved().await.context("from.kubernetes")?
+        } else {
+            config
+        };
         let mistakes = check::mistakes(&config).await;
         if !mistakes.is_empty() {
             for mistake in mistakes {
@@ -100,7 +107,11 @@ fn start(args: &StreamArgs, config: StreamConfig) -> anyhow::Result<ExitCode> {
         if args.once {
             eprintln!("{}", summary(&outcome));
         }
-        Ok(if outcome.is_complete || !args.once { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if outcome.is_complete || !args.once {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
     })
 }
 
@@ -108,18 +119,25 @@ async fn send(args: &StreamArgs, config: StreamConfig) -> anyhow::Result<StreamO
     let (meter, stopping) = (Arc::new(StreamMeter::default()), Stopping::default());
     let listener = match config.listen {
         Some(address) => {
-            let (listener, bound) =
-                page::bind(address).await.with_context(|| format!("listen: {address}"))?;
+            let (listener, bound) = page::bind(address)
+                .await
+                .with_context(|| format!("listen: {address}"))?;
             eprintln!("listening on {bound}");
             Some(listener)
         }
         None => None,
     };
     for destination in &config.destinations {
-        tracing::info!(name = config.name, receiver = destination.target, "the stream begins");
+        tracing::info!(
+            name = config.name,
+            receiver = destination.target,
+            "the stream begins"
+        );
     }
     let signals = tokio::spawn(signals(stopping.clone()));
-    let progress = io::stderr().is_terminal().then(|| tokio::spawn(progress(Arc::clone(&meter))));
+    let progress = io::stderr()
+        .is_terminal()
+        .then(|| tokio::spawn(progress(Arc::clone(&meter))));
     let outcome = tokio::select! {
         outcome = stream::run(config, args.once, listener, Arc::clone(&meter), stopping.clone()) => outcome,
         // A window that is not acknowledged is sent again at the next start.
@@ -141,9 +159,10 @@ async fn overdue(stopping: &Stopping) {
 
 /// Stops the stream at SIGTERM and SIGINT.
 async fn signals(stopping: Stopping) {
-    let (Ok(mut terminate), Ok(mut interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
+    let (Ok(mut terminate), Ok(mut interrupt)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    ) else {
         return;
     };
     tokio::select! {
@@ -156,7 +175,8 @@ async fn signals(stopping: Stopping) {
 
 /// Shows the totals of the stream on a terminal, until it is dropped.
 async fn progress(meter: Arc<StreamMeter>) {
-    let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}").expect("a constant template");
+    let style =
+        ProgressStyle::with_template("{spinner} {msg} {elapsed}").expect("a constant template");
     let bar = ProgressBar::new_spinner().with_style(style);
     loop {
         bar.set_message(told(&meter.totals()));
@@ -175,7 +195,15 @@ fn summary(outcome: &StreamOutcome) -> String {
 }
 
 fn told(totals: &StreamTotals) -> String {
-    let StreamTotals { windows, repeats, bytes, gaps, lost, refused, failures } = totals;
+    let StreamTotals {
+        windows,
+        repeats,
+        bytes,
+        gaps,
+        lost,
+        refused,
+        failures,
+    } = totals;
     let mut text = format!("sent {windows} windows ({bytes} bytes)");
     for (count, what) in [
         (*repeats, "there already"),
@@ -195,7 +223,9 @@ fn told(totals: &StreamTotals) -> String {
 /// Starts logging to stderr. `--log-level`, else `RUST_LOG`, chooses the level, `info` by default.
 fn start_logging(args: &StreamArgs) -> anyhow::Result<()> {
     let filter: Targets = match &args.log_level {
-        Some(level) => level.parse().with_context(|| format!("--log-level {level}"))?,
+        Some(level) => level
+            .parse()
+            .with_context(|| format!("--log-level {level}"))?,
         None => std::env::var("RUST_LOG")
             .ok()
             .and_then(|levels| levels.parse().ok())

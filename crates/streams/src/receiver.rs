@@ -1,4 +1,5 @@
-//! The interface of a receiver of windows: takes a batch, and returns the items that are stored for good.
+//! The interface of a receiver of windows: takes a batch, and returns the items that are stored for
+//! good.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,8 +13,9 @@ use twinprobe_ebpf_common::window::shape::WindowShape;
 
 /// A connection to a system that keeps windows.
 ///
-/// A stream calls [`Receiver::send`] with one batch at a time. After an error, and for items that are [`ItemFate::Pending`], it waits
-/// and sends them again, until the receiver has them. Each start of a stream begins with a new receiver.
+/// A stream calls [`Receiver::send`] with one batch at a time. After an error, and for items that
+/// are [`ItemFate::Pending`], it waits and sends them again, until the receiver has them. Each
+/// start of a stream begins with a new receiver.
 pub trait Receiver: Send {
     /// The batches that the receiver wants.
     fn limits(&self) -> BatchLimits {
@@ -25,18 +27,25 @@ pub trait Receiver: Send {
         Format::Json
     }
 
-    /// Sends the items and waits until the system has stored them for good. Returns the fate of each. An
-    /// error is about all of them: the receiver may have some. So the receiver must recognize repeats by
-    /// their identity, or else document that it can't.
-    fn send<'a>(&'a mut self, batch: &'a [Arc<StreamItem>]) -> BoxFuture<'a, Result<Receipt, SendError>>;
+    /// Sends the items and waits until the system has stored them for good. Returns the fate of
+    /// each. An error is about all of them: the receiver may have some. So the receiver must
+    /// recognize repeats by their identity, or else document that it can't.
+    fn send<'a>(
+        &'a mut self,
+        batch: &'a [Arc<StreamItem>],
+    ) -> BoxFuture<'a, Result<Receipt, SendError>>;
 
-    /// Returns one line that describes the item and the place where the receiver stores it. Contacts no server.
+    /// Returns one line that describes the item and the place where the receiver stores it.
+    /// Contacts no server.
     fn preview(&self, item: &ItemName) -> String;
 
-    /// Returns the beginning of a window's content as the receiver gets it, for people: at most `most` lines. Contacts
-    /// nothing. By default the receiver gets the document.
+    /// Returns the beginning of a window's content as the receiver gets it, for people: at most
+    /// `most` lines. Contacts nothing. By default the receiver gets the document.
     fn content(&self, window: &StreamWindow, most: usize) -> Result<Vec<String>, SendError> {
-        Ok(vec![String::from_utf8_lossy(&window.document).into_owned()].into_iter().take(most).collect())
+        Ok(vec![String::from_utf8_lossy(&window.document).into_owned()]
+            .into_iter()
+            .take(most)
+            .collect())
     }
 }
 
@@ -53,12 +62,16 @@ pub struct BatchLimits {
 
 impl Default for BatchLimits {
     fn default() -> Self {
-        Self { items: 256, bytes: 4 << 20, linger: Duration::from_millis(50) }
+        Self {
+            items: 256,
+            bytes: 4 << 20,
+            linger: Duration::from_millis(50),
+        }
     }
 }
 
-/// The contents of a batch. Items of one series are in the order of their numbers, and all items of one series in a batch have
-/// the same shape.
+/// The contents of a batch. Items of one series are in the order of their numbers, and all items of
+/// one series in a batch have the same shape.
 #[derive(Clone, Debug)]
 pub enum StreamItem {
     Window(StreamWindow),
@@ -116,8 +129,8 @@ pub enum ItemFate {
     Stored,
     /// The receiver already had the item.
     Repeat,
-    /// The receiver has not stored the item, for this reason. The stream sends the item again later, and continues with items of
-    /// other series.
+    /// The receiver has not stored the item, for this reason. The stream sends the item again
+    /// later, and continues with items of other series.
     Pending(String),
     /// The receiver refuses samples of the window for good. The stream reports this and continues.
     Refused(RefusedSamples),
@@ -145,7 +158,10 @@ pub struct SendError {
 
 impl SendError {
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), pause: None }
+        Self {
+            message: message.into(),
+            pause: None,
+        }
     }
 
     /// Adds the pause that the receiver asks for.
@@ -168,7 +184,10 @@ impl SendError {
             }
             cause = error.source();
         }
-        Self { message, pause: None }
+        Self {
+            message,
+            pause: None,
+        }
     }
 }
 
@@ -195,11 +214,14 @@ impl StreamItem {
         }
     }
 
-    /// The identity of this item: `node/instance/probe/seq`, of a gap with `gap/first-last` in place of `seq`.
+    /// The identity of this item: `node/instance/probe/seq`, of a gap with `gap/first-last` in
+    /// place of `seq`.
     pub fn identity(&self) -> String {
         match self {
             Self::Window(window) => window.name.to_string(),
-            Self::Gap(StreamGap { name, last, .. }) => format!("{}/gap/{}-{last}", name.series, name.seq),
+            Self::Gap(StreamGap { name, last, .. }) => {
+                format!("{}/gap/{}-{last}", name.series, name.seq)
+            }
         }
     }
 }
@@ -217,9 +239,9 @@ impl StreamWindow {
 }
 
 impl StreamGap {
-    /// Returns the part of the gap that is new to a receiver; `None` if there is none. The receiver has all
-    /// windows up to `known`, or knows their loss. The first windows of a gap may be among them: daemons can
-    /// lose windows that the receiver has stored.
+    /// Returns the part of the gap that is new to a receiver; `None` if there is none. The receiver
+    /// has all windows up to `known`, or knows their loss. The first windows of a gap may be among
+    /// them: daemons can lose windows that the receiver has stored.
     pub fn after(&self, known: u64) -> Option<Self> {
         let mut rest = self.clone();
         if self.name.seq <= known {
@@ -231,7 +253,11 @@ impl StreamGap {
 
     /// Returns the gap as a record in JSON, for receivers that store documents.
     pub fn record(&self) -> Value {
-        let SeriesName { node, instance, probe } = &*self.name.series;
+        let SeriesName {
+            node,
+            instance,
+            probe,
+        } = &*self.name.series;
         serde_json::json!({
             "probe": probe, "node": node, "instance": instance,
             "gap": { "first": self.name.seq, "last": self.last, "windows": self.windows },

@@ -6,12 +6,14 @@ use twinprobe_ebpf_common::window::shape::{FieldContent, FieldShape, MetricShape
 /// The dialect of the schemas.
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
-/// Returns the schema of the documents of windows with this shape. Documents may have further members: later versions
-/// of daemons add some.
+/// Returns the schema of the documents of windows with this shape. Documents may have further
+/// members: later versions of daemons add some.
 pub fn document(probe: &str, shape: &WindowShape) -> Value {
     let mut directions = Map::new();
     for metric in &shape.metrics {
-        let direction = directions.entry(metric.direction.name()).or_insert_with(|| object(Map::new()));
+        let direction = directions
+            .entry(metric.direction.name())
+            .or_insert_with(|| object(Map::new()));
         direction["properties"][&metric.name] = metric_schema(metric);
         if let Some(required) = direction["required"].as_array_mut() {
             required.push(json!(metric.name));
@@ -109,7 +111,9 @@ fn content(content: &FieldContent) -> Value {
             json!({ "type": "integer", "minimum": 0, "maximum": most })
         }
         FieldContent::Signed { bits } => {
-            let most = i64::MAX.checked_shr(64_u32.saturating_sub(*bits)).unwrap_or_default();
+            let most = i64::MAX
+                .checked_shr(64_u32.saturating_sub(*bits))
+                .unwrap_or_default();
             json!({ "type": "integer", "minimum": -most - 1, "maximum": most })
         }
         FieldContent::Decimal { signed: false } => json!({ "type": "integer", "minimum": 0 }),
@@ -134,12 +138,16 @@ fn content(content: &FieldContent) -> Value {
         }
         FieldContent::Flags { flags } => {
             let names = flags.join("|");
-            let names = json!({ "type": "string", "pattern": format!("^({names})([|]({names}))*$") });
+            let names =
+                json!({ "type": "string", "pattern": format!("^({names})([|]({names}))*$") });
             json!({ "anyOf": [names, { "type": "integer" }] })
         }
-        FieldContent::Struct { fields } => {
-            object(fields.iter().map(|member| (member.name.clone(), field(member))).collect())
-        }
+        FieldContent::Struct { fields } => object(
+            fields
+                .iter()
+                .map(|member| (member.name.clone(), field(member)))
+                .collect(),
+        ),
         FieldContent::Array { len, element } => {
             json!({ "type": "array", "maxItems": len, "items": field(element) })
         }
@@ -169,7 +177,10 @@ mod tests {
             (&schema["$id"], &schema["properties"]["probe"]),
             (&json!("urn:twinprobe:shape:4f"), &json!({ "const": "p" }))
         );
-        assert_eq!(schema["required"], json!(["node", "instance", "probe", "window", "ingress"]));
+        assert_eq!(
+            schema["required"],
+            json!(["node", "instance", "probe", "window", "ingress"])
+        );
         let metric = &schema["properties"]["ingress"]["properties"]["flows"];
         let entry = &metric["properties"]["entries"]["items"];
         assert_eq!(entry["required"], json!(["key", "value"]));

@@ -9,7 +9,8 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::receiver::SendError;
 
-/// Files in PEM. They are read again for each connection, so that new certificates need no new start.
+/// Files in PEM. They are read again for each connection, so that new certificates need no new
+/// start.
 #[derive(Clone, Debug, Default)]
 pub struct ReceiverTls {
     /// Authorities; those of the system if `None`.
@@ -26,12 +27,17 @@ impl ReceiverTls {
             .with_safe_default_protocol_versions()
             .map_err(|error| SendError::caused("TLS is not available", &error))?
             .with_root_certificates(self.roots()?);
-        let Some(cert) = &self.cert else { return Ok(Arc::new(builder.with_no_client_auth())) };
+        let Some(cert) = &self.cert else {
+            return Ok(Arc::new(builder.with_no_client_auth()));
+        };
         let path = self.key.as_ref().unwrap_or(cert);
-        let key = PrivateKeyDer::from_pem_file(path)
-            .map_err(|error| SendError::caused(&format!("{}: no private key", path.display()), &error))?;
+        let key = PrivateKeyDer::from_pem_file(path).map_err(|error| {
+            SendError::caused(&format!("{}: no private key", path.display()), &error)
+        })?;
         let config = builder.with_client_auth_cert(certificates(cert)?, key);
-        config.map(Arc::new).map_err(|error| SendError::caused(&cert.display().to_string(), &error))
+        config
+            .map(Arc::new)
+            .map_err(|error| SendError::caused(&cert.display().to_string(), &error))
     }
 
     fn roots(&self) -> Result<RootCertStore, SendError> {
@@ -40,14 +46,17 @@ impl ReceiverTls {
             Some(path) => {
                 for authority in certificates(path)? {
                     let added = roots.add(authority);
-                    added.map_err(|error| SendError::caused(&path.display().to_string(), &error))?;
+                    added
+                        .map_err(|error| SendError::caused(&path.display().to_string(), &error))?;
                 }
             }
             None => {
                 // rustls refuses some of the system's authorities, and the stream uses all others.
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
                 if roots.is_empty() {
-                    return Err(SendError::new("the system has no authorities for TLS: name a file as ca"));
+                    return Err(SendError::new(
+                        "the system has no authorities for TLS: name a file as ca",
+                    ));
                 }
             }
         }
@@ -58,9 +67,13 @@ impl ReceiverTls {
 /// Reads the certificates in a file; an error if there are none.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, SendError> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let certificates = read.map_err(|error| SendError::caused(&path.display().to_string(), &error))?;
+    let certificates =
+        read.map_err(|error| SendError::caused(&path.display().to_string(), &error))?;
     if certificates.is_empty() {
-        return Err(SendError::new(format!("{} holds no certificate", path.display())));
+        return Err(SendError::new(format!(
+            "{} holds no certificate",
+            path.display()
+        )));
     }
     Ok(certificates)
 }

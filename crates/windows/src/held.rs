@@ -1,4 +1,5 @@
-//! Windows that a part of the daemon must read before their removal, however fast their collectors are.
+//! Windows that a part of the daemon must read before their removal, however fast their collectors
+//! are.
 
 use twinprobe_ebpf_common::window::WindowEntry;
 use twinprobe_store::Durable;
@@ -6,9 +7,9 @@ use twinprobe_store::Durable;
 use crate::windows::Windows;
 
 impl Windows {
-    /// Keeps the windows after `used` until the holder has used them, even if they are acknowledged.
-    /// Acknowledged windows that are kept are in no list, and limits remove them first. `None` ends the
-    /// hold. After a start of the daemon, no window has a holder.
+    /// Keeps the windows after `used` until the holder has used them, even if they are
+    /// acknowledged. Acknowledged windows that are kept are in no list, and limits remove them
+    /// first. `None` ends the hold. After a start of the daemon, no window has a holder.
     pub fn hold(&self, holder: &str, used: Option<u64>) {
         let mut index = self.index.lock();
         match used {

@@ -1,5 +1,5 @@
-//! The windows that clients are reading. If such a window is removed during the reading, its file takes room until all
-//! readers close it.
+//! The windows that clients are reading. If such a window is removed during the reading, its file
+//! takes room until all readers close it.
 
 use std::sync::{Arc, Weak};
 
@@ -26,10 +26,11 @@ impl Readers {
         readers.is_empty()
     }
 
-    /// Closes files that were removed, until the remaining ones take at most `bytes`. The files that were opened first
-    /// are closed first.
+    /// Closes files that were removed, until the remaining ones take at most `bytes`. The files
+    /// that were opened first are closed first.
     pub fn limit(&self, bytes: u64) {
-        let readers: Vec<Arc<WindowReader>> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
+        let readers: Vec<Arc<WindowReader>> =
+            self.0.lock().iter().filter_map(Weak::upgrade).collect();
         let mut held: u64 = readers.iter().map(|reader| reader.held()).sum();
         for reader in readers {
             if held <= bytes {

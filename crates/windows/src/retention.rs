@@ -1,4 +1,5 @@
-//! The limits of retained windows, and the reasons why a window is missing or can't be acknowledged.
+//! The limits of retained windows, and the reasons why a window is missing or can't be
+//! acknowledged.
 
 use std::io;
 
@@ -9,17 +10,23 @@ pub struct RetentionLimits {
     pub retain: usize,
     /// The largest size of all retained windows together, in bytes.
     pub bytes: u64,
-    /// The names of the collectors. A window is removed only after all of them have acknowledged it.
+    /// The names of the collectors. A window is removed only after all of them have acknowledged
+    /// it.
     pub collectors: Vec<String>,
-    /// The treatment of a window that is removed after its client has received all of it: true if the
-    /// window counts as served, false if it counts as lost.
+    /// The treatment of a window that is removed after its client has received all of it: true if
+    /// the window counts as served, false if it counts as lost.
     pub taken_counts: bool,
 }
 
 impl Default for RetentionLimits {
     /// No limits.
     fn default() -> Self {
-        Self { retain: usize::MAX, bytes: u64::MAX, collectors: Vec::new(), taken_counts: false }
+        Self {
+            retain: usize::MAX,
+            bytes: u64::MAX,
+            collectors: Vec::new(),
+            taken_counts: false,
+        }
     }
 }
 
@@ -35,7 +42,10 @@ pub struct ListBounds {
 impl Default for ListBounds {
     /// No bounds.
     fn default() -> Self {
-        Self { windows: usize::MAX, bytes: u64::MAX }
+        Self {
+            windows: usize::MAX,
+            bytes: u64::MAX,
+        }
     }
 }
 

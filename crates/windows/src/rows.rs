@@ -6,7 +6,9 @@ use std::sync::{Arc, Weak};
 
 use sha2::{Digest as _, Sha256};
 use twinprobe_ebpf_common::window::WindowEntry;
-use twinprobe_store::{self as store, Connection, Database, OptionalExtension as _, Result, Row, params};
+use twinprobe_store::{
+    self as store, Connection, Database, OptionalExtension as _, Result, Row, params,
+};
 
 use crate::body::head::ClosedBy;
 use crate::body::stored::{BodySource, StoredWindow};
@@ -22,16 +24,23 @@ pub enum Form {
     Acknowledged,
     /// The window is damaged and set aside.
     Damaged,
-    /// The window is in no list; it is kept because later windows hold only the changes in its sums.
+    /// The window is in no list; it is kept because later windows hold only the changes in its
+    /// sums.
     BuiltOn,
 }
 
-/// The bits of a row's form for the state of the window. The bits above them hold a distance: the window's
-/// number minus the number of the window with whole sums that begins its chain of changes.
+/// The bits of a row's form for the state of the window. The bits above them hold a distance: the
+/// window's number minus the number of the window with whole sums that begins its chain of changes.
 const FORM_BITS: u32 = 4;
 
 impl Form {
-    const ALL: [Self; 5] = [Self::Closed, Self::Taken, Self::Acknowledged, Self::Damaged, Self::BuiltOn];
+    const ALL: [Self; 5] = [
+        Self::Closed,
+        Self::Taken,
+        Self::Acknowledged,
+        Self::Damaged,
+        Self::BuiltOn,
+    ];
 
     fn of(number: i64) -> Option<Self> {
         usize::try_from(number & ((1 << FORM_BITS) - 1))
@@ -52,7 +61,8 @@ pub struct WindowSeries {
     pub baselines: BTreeMap<(u64, u64), Baseline>,
 }
 
-/// A baseline in the store; its key is the number of the open window and the serial of the deployment.
+/// A baseline in the store; its key is the number of the open window and the serial of the
+/// deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Baseline {
     pub id: i64,
@@ -74,8 +84,25 @@ pub struct FoundWindow {
 
 impl FoundWindow {
     pub fn of(self, source: Weak<dyn BodySource>) -> Arc<StoredWindow> {
-        let Self { entry, closed_by, instance, from, reports, id, is_file } = self;
-        Arc::new(StoredWindow { entry, closed_by, instance, from, reports, id, is_file, source })
+        let Self {
+            entry,
+            closed_by,
+            instance,
+            from,
+            reports,
+            id,
+            is_file,
+        } = self;
+        Arc::new(StoredWindow {
+            entry,
+            closed_by,
+            instance,
+            from,
+            reports,
+            id,
+            is_file,
+            source,
+        })
     }
 }
 
@@ -96,7 +123,8 @@ pub fn load(database: &Database) -> io::Result<Vec<WindowSeries>> {
         let mut before = i64::MIN;
         while let Some(row) = rows.next()? {
             let (of, window, form) = window(row)?;
-            // A damaged page number leads to unrelated rows. An export reads everything that it can.
+            // A damaged page number leads to unrelated rows. An export reads everything that it
+            // can.
             if std::mem::replace(&mut before, window.id) >= window.id && !database.is_read_only() {
                 return Err(store::damaged("the rows of windows are out of order"));
             }
@@ -120,18 +148,29 @@ pub fn load(database: &Database) -> io::Result<Vec<WindowSeries>> {
 
 fn series(row: &Row<'_>) -> Result<WindowSeries> {
     let (id, name, state) = (row.get(0)?, row.get(1)?, row.get(2)?);
-    Ok(WindowSeries { id, name, state, windows: Vec::new(), baselines: BTreeMap::new() })
+    Ok(WindowSeries {
+        id,
+        name,
+        state,
+        windows: Vec::new(),
+        baselines: BTreeMap::new(),
+    })
 }
 
-/// Returns a window's row, and the number of its series. An unreadable row counts as damaged, and its readable columns
-/// are used.
+/// Returns a window's row, and the number of its series. An unreadable row counts as damaged, and
+/// its readable columns are used.
 fn window(row: &Row<'_>) -> Result<(i64, FoundWindow, Option<Form>)> {
     let number = |column: usize| row.get::<_, i64>(column).unwrap_or_default();
     let count = |column: usize| row.get::<_, u64>(column).unwrap_or_default();
     let text = |column: usize| row.get::<_, String>(column).unwrap_or_default();
     let (id, series, form, closed_by) = (row.get(0)?, number(1), number(4), number(5));
     let found = FoundWindow {
-        entry: WindowEntry { seq: count(3), start: text(6), end: text(7), bytes: count(8) },
+        entry: WindowEntry {
+            seq: count(3),
+            start: text(6),
+            end: text(7),
+            bytes: count(8),
+        },
         closed_by: closed_by_of(closed_by),
         instance: text(2),
         from: count(3).saturating_sub(u64::try_from(form >> FORM_BITS).unwrap_or_default()),
@@ -140,7 +179,15 @@ fn window(row: &Row<'_>) -> Result<(i64, FoundWindow, Option<Form>)> {
         is_file: row.get(11)?,
     };
     let (instance, entry, reports) = (&found.instance, &found.entry, found.reports);
-    let facts = Facts { id, series, instance, entry, form, closed_by, reports };
+    let facts = Facts {
+        id,
+        series,
+        instance,
+        entry,
+        form,
+        closed_by,
+        reports,
+    };
     let known: Vec<u8> = row.get(10).unwrap_or_default();
     let form = Form::of(form).filter(|_| facts.digest() == known[..]);
     Ok((series, found, form))
@@ -159,10 +206,24 @@ struct Facts<'a> {
 
 impl Facts<'_> {
     fn digest(&self) -> [u8; 8] {
-        let Self { id, series, instance, entry, form, closed_by, reports } = self;
-        let WindowEntry { seq, start, end, bytes } = entry;
-        let text =
-            format!("{id} {series} {instance} {seq} {form} {closed_by} {start} {end} {bytes} {reports}");
+        let Self {
+            id,
+            series,
+            instance,
+            entry,
+            form,
+            closed_by,
+            reports,
+        } = self;
+        let WindowEntry {
+            seq,
+            start,
+            end,
+            bytes,
+        } = entry;
+        let text = format!(
+            "{id} {series} {instance} {seq} {form} {closed_by} {start} {end} {bytes} {reports}"
+        );
         let mut digest = [0; 8];
         digest.copy_from_slice(&Sha256::digest(text)[..8]);
         digest
@@ -186,16 +247,43 @@ impl WindowRow {
     pub fn new(series: i64, window: &StoredWindow, form: Form) -> Self {
         let (id, entry, reports) = (window.id, window.entry.clone(), window.reports);
         let behind = i64::try_from(entry.seq - window.from).unwrap_or_default();
-        let (form, closed_by) = (form as i64 | behind << FORM_BITS, number_of(window.closed_by));
-        let facts = Facts { id, series, instance: &window.instance, entry: &entry, form, closed_by, reports };
+        let (form, closed_by) = (
+            form as i64 | behind << FORM_BITS,
+            number_of(window.closed_by),
+        );
+        let facts = Facts {
+            id,
+            series,
+            instance: &window.instance,
+            entry: &entry,
+            form,
+            closed_by,
+            reports,
+        };
         let digest = facts.digest();
-        Self { id, series, instance: window.instance.clone(), entry, form, closed_by, reports, digest }
+        Self {
+            id,
+            series,
+            instance: window.instance.clone(),
+            entry,
+            form,
+            closed_by,
+            reports,
+            digest,
+        }
     }
 
     pub fn insert(&self, connection: &Connection, body: Option<&[u8]>) -> Result<()> {
-        let WindowEntry { seq, start, end, bytes } = &self.entry;
+        let WindowEntry {
+            seq,
+            start,
+            end,
+            bytes,
+        } = &self.entry;
         connection
-            .prepare_cached("INSERT INTO windows VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)")?
+            .prepare_cached(
+                "INSERT INTO windows VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+            )?
             .execute(params![
                 self.id,
                 self.series,
@@ -223,7 +311,10 @@ impl WindowRow {
 }
 
 pub fn delete_window(connection: &Connection, id: i64) -> Result<()> {
-    connection.prepare_cached("DELETE FROM windows WHERE id = ?1")?.execute([id]).map(drop)
+    connection
+        .prepare_cached("DELETE FROM windows WHERE id = ?1")?
+        .execute([id])
+        .map(drop)
 }
 
 const WINDOW_BODY: &str = "SELECT body FROM windows WHERE id = ?1";
@@ -234,7 +325,12 @@ pub fn body(database: &Database, table: SqlTable, id: i64) -> io::Result<Option<
         SqlTable::Windows => WINDOW_BODY,
         SqlTable::Baselines => "SELECT body FROM baselines WHERE id = ?1",
     };
-    database.read(|connection| connection.prepare_cached(sql)?.query_row([id], |row| row.get(0)).optional())
+    database.read(|connection| {
+        connection
+            .prepare_cached(sql)?
+            .query_row([id], |row| row.get(0))
+            .optional()
+    })
 }
 
 /// Returns the bodies of those windows that are in the store.
@@ -244,7 +340,8 @@ pub fn window_bodies(database: &Database, ids: &[i64]) -> io::Result<HashMap<i64
         let transaction = connection.unchecked_transaction()?;
         let mut statement = transaction.prepare_cached(WINDOW_BODY)?;
         let body = |&id: &i64| {
-            let body: Option<Option<Vec<u8>>> = statement.query_row([id], |row| row.get(0)).optional()?;
+            let body: Option<Option<Vec<u8>>> =
+                statement.query_row([id], |row| row.get(0)).optional()?;
             Ok(body.flatten().map(|body| (id, body)))
         };
         ids.iter().map(body).filter_map(Result::transpose).collect()
@@ -267,7 +364,10 @@ pub fn save_series(connection: &Connection, id: i64, name: &str, state: &[u8]) -
 }
 
 pub fn delete_series(connection: &Connection, id: i64) -> Result<()> {
-    connection.prepare_cached("DELETE FROM series WHERE id = ?1")?.execute([id]).map(drop)
+    connection
+        .prepare_cached("DELETE FROM series WHERE id = ?1")?
+        .execute([id])
+        .map(drop)
 }
 
 pub fn insert_baseline(
@@ -279,18 +379,29 @@ pub fn insert_baseline(
 ) -> Result<()> {
     connection
         .prepare_cached("INSERT INTO baselines VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
-        .execute(params![baseline.id, series, seq, serial, baseline.bytes, body])
+        .execute(params![
+            baseline.id,
+            series,
+            seq,
+            serial,
+            baseline.bytes,
+            body
+        ])
         .map(drop)
 }
 
 pub fn delete_baseline(connection: &Connection, id: i64) -> Result<()> {
-    connection.prepare_cached("DELETE FROM baselines WHERE id = ?1")?.execute([id]).map(drop)
+    connection
+        .prepare_cached("DELETE FROM baselines WHERE id = ?1")?
+        .execute([id])
+        .map(drop)
 }
 
 fn number_of(closed_by: ClosedBy) -> i64 {
     match closed_by {
         ClosedBy::Read => 0,
-        // The store keeps the window of a page like a client's window, so that collectors see it after a start.
+        // The store keeps the window of a page like a client's window, so that collectors see it
+        // after a start.
         ClosedBy::Request | ClosedBy::Page => 1,
         ClosedBy::Schedule => 2,
     }

@@ -16,7 +16,10 @@ use crate::windows::Windows;
 
 impl Windows {
     /// Opens several windows. The store gives small ones at once.
-    pub fn open_all(&self, windows: &[Arc<StoredWindow>]) -> Vec<Result<WindowReader, WindowError>> {
+    pub fn open_all(
+        &self,
+        windows: &[Arc<StoredWindow>],
+    ) -> Vec<Result<WindowReader, WindowError>> {
         let small = windows.iter().filter(|window| !window.is_file);
         let ids: Vec<i64> = small.map(|window| window.id).collect();
         // A window whose body is missing from this list gives its own reason for that.
@@ -35,7 +38,8 @@ impl BodySource for Windows {
             return self.bodies.open(window.id).map(Content::File);
         }
         let body = rows::body(&self.database, SqlTable::Windows, window.id)?;
-        body.map(Content::Bytes).ok_or_else(|| io::ErrorKind::NotFound.into())
+        body.map(Content::Bytes)
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn below(&self, window: &StoredWindow) -> Vec<Arc<StoredWindow>> {
@@ -45,12 +49,18 @@ impl BodySource for Windows {
     fn whole_head(&self, window: &StoredWindow) -> Result<Arc<WindowHead>, Unusable> {
         let first = self.below(window).into_iter().next();
         let Some(whole) = first.filter(|first| first.seq() == window.from) else {
-            return Err(Unusable::Damaged(format!("it builds on window {}, which is missing", window.from)));
+            return Err(Unusable::Damaged(format!(
+                "it builds on window {}, which is missing",
+                window.from
+            )));
         };
         if let Some(head) = self.whole_heads.get(whole.id) {
             return Ok(head);
         }
-        let head = whole.read_alone(self).map_err(|error| whole.is_built_on(error))?.head;
+        let head = whole
+            .read_alone(self)
+            .map_err(|error| whole.is_built_on(error))?
+            .head;
         self.whole_heads.insert(whole.id, Arc::clone(&head));
         Ok(head)
     }
@@ -72,9 +82,16 @@ impl BodySource for Windows {
             return;
         }
         // A window that is not in the index any more was acknowledged or dropped.
-        let Some(change) = index.damage(window.id) else { return };
+        let Some(change) = index.damage(window.id) else {
+            return;
+        };
         drop(index);
-        tracing::error!(probe = self.name, seq = window.seq(), reason, "a window is damaged and set aside");
+        tracing::error!(
+            probe = self.name,
+            seq = window.seq(),
+            reason,
+            "a window is damaged and set aside"
+        );
         let _ = self.change(turn, change, Durable::Now);
     }
 

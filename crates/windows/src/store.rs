@@ -32,7 +32,8 @@ pub struct WindowStore {
     pub readers: Readers,
     /// A message for each newly listed window.
     pub closed: broadcast::Sender<Arc<Closed>>,
-    /// The windows of all probes. Readers of all probes share the map, and read it after each window.
+    /// The windows of all probes. Readers of all probes share the map, and read it after each
+    /// window.
     probes: Mutex<Arc<Opened>>,
     next: AtomicI64,
     /// The lock that lets one thread at a time make room: two threads would remove too much.
@@ -40,11 +41,21 @@ pub struct WindowStore {
 }
 
 impl WindowStore {
-    /// Opens the windows in a state directory. `budget` is the room for all windows, sums and damaged windows;
-    /// `keep_free` is the room on the file system that windows leave free, at most a twentieth of it; both in bytes.
-    pub fn open(state_dir: &Path, database: &Arc<Database>, budget: u64, keep_free: u64) -> io::Result<Self> {
+    /// Opens the windows in a state directory. `budget` is the room for all windows, sums and
+    /// damaged windows; `keep_free` is the room on the file system that windows leave free, at most
+    /// a twentieth of it; both in bytes.
+    pub fn open(
+        state_dir: &Path,
+        database: &Arc<Database>,
+        budget: u64,
+        keep_free: u64,
+    ) -> io::Result<Self> {
         let bodies = Arc::new(Bodies::new(state_dir.join(BODIES)));
-        let shared = Shared { database: Arc::clone(database), bodies, keep_free };
+        let shared = Shared {
+            database: Arc::clone(database),
+            bodies,
+            keep_free,
+        };
         let store = Self {
             shared,
             budget,
@@ -58,22 +69,29 @@ impl WindowStore {
         Ok(store)
     }
 
-    /// Reads all windows in the store. Unless the store was opened to be read, this removes the files of bodies that it
-    /// does not name, and sets damaged windows aside.
+    /// Reads all windows in the store. Unless the store was opened to be read, this removes the
+    /// files of bodies that it does not name, and sets damaged windows aside.
     fn load(&self) -> io::Result<()> {
         let bodies = &self.shared.bodies;
         let mut files = bodies.found()?;
         files.iter().for_each(|&id| bodies.skip(id));
         let mut probes = Opened::new();
         for series in rows::load(&self.shared.database)? {
-            self.next.fetch_max(series.id.saturating_add(1), Ordering::Relaxed);
+            self.next
+                .fetch_max(series.id.saturating_add(1), Ordering::Relaxed);
             let (id, name) = (series.id, series.name.clone());
             let mut damaged = Vec::new();
-            let windows = Windows::new(self.shared.clone(), (id, &name), true, self.told(&name), |source| {
-                let (index, found) = restore(series, &source, &files);
-                damaged = found;
-                index
-            });
+            let windows = Windows::new(
+                self.shared.clone(),
+                (id, &name),
+                true,
+                self.told(&name),
+                |source| {
+                    let (index, found) = restore(series, &source, &files);
+                    damaged = found;
+                    index
+                },
+            );
             let (of_windows, of_baselines) = windows.index.lock().all();
             for (id, is_file) in of_windows.into_iter().chain(of_baselines) {
                 bodies.skip(id);
@@ -92,7 +110,10 @@ impl WindowStore {
     }
 
     fn told(&self, name: &str) -> Option<WindowTeller> {
-        Some(WindowTeller { probe: name.to_owned(), closed: self.closed.clone() })
+        Some(WindowTeller {
+            probe: name.to_owned(),
+            closed: self.closed.clone(),
+        })
     }
 
     /// The windows of all probes.
@@ -103,27 +124,40 @@ impl WindowStore {
     /// Returns the windows of a probe, which may be none yet.
     pub fn of(&self, probe: &str) -> Arc<Windows> {
         let mut probes = self.probes.lock();
-        let windows = Arc::make_mut(&mut probes).entry(probe.to_owned()).or_insert_with(|| {
-            let series = self.next.fetch_add(1, Ordering::Relaxed);
-            Windows::new(self.shared.clone(), (series, probe), false, self.told(probe), |_| {
-                WindowIndex::default()
-            })
-        });
+        let windows = Arc::make_mut(&mut probes)
+            .entry(probe.to_owned())
+            .or_insert_with(|| {
+                let series = self.next.fetch_add(1, Ordering::Relaxed);
+                Windows::new(
+                    self.shared.clone(),
+                    (series, probe),
+                    false,
+                    self.told(probe),
+                    |_| WindowIndex::default(),
+                )
+            });
         Arc::clone(windows)
     }
 
-    /// Removes the windows of a probe. `commit` makes the given change together with the removal of the probe, in one
-    /// transaction. After that, other holders of these windows can't write any more.
-    pub fn remove<E>(&self, probe: &str, commit: impl FnOnce(Change) -> Result<(), E>) -> Result<(), E> {
+    /// Removes the windows of a probe. `commit` makes the given change together with the removal of
+    /// the probe, in one transaction. After that, other holders of these windows can't write any
+    /// more.
+    pub fn remove<E>(
+        &self,
+        probe: &str,
+        commit: impl FnOnce(Change) -> Result<(), E>,
+    ) -> Result<(), E> {
         let opened = self.probes.lock().get(probe).cloned();
-        let Some(windows) = opened else { return commit(Box::new(|_| Ok(()))) };
+        let Some(windows) = opened else {
+            return commit(Box::new(|_| Ok(())));
+        };
         windows.remove(commit)?;
         Arc::make_mut(&mut self.probes.lock()).remove(probe);
         Ok(())
     }
 
-    /// Writes facts that otherwise only the rows of windows contain. The daemon calls this at its end. If a row is
-    /// missing at the next start, its window counts as damaged.
+    /// Writes facts that otherwise only the rows of windows contain. The daemon calls this at its
+    /// end. If a row is missing at the next start, its window counts as damaged.
     pub fn settle(&self) {
         self.all().iter().for_each(|windows| windows.save());
     }
@@ -135,20 +169,34 @@ impl WindowStore {
         bytes.sum::<u64>() > self.budget || !self.readers.is_empty()
     }
 
-    /// Drops windows that were set aside, then the oldest windows of all probes, while the budget is exceeded; the
-    /// newest window of each probe stays. Removed windows that slow readers still hold have a budget of the same size.
+    /// Drops windows that were set aside, then the oldest windows of all probes, while the budget
+    /// is exceeded; the newest window of each probe stays. Removed windows that slow readers still
+    /// hold have a budget of the same size.
     pub fn enforce(&self) {
         let _turn = self.enforcing.lock();
         let probes = Arc::clone(&self.probes.lock());
-        while probes.values().map(|windows| windows.index.lock().bytes()).sum::<u64>() > self.budget {
+        while probes
+            .values()
+            .map(|windows| windows.index.lock().bytes())
+            .sum::<u64>()
+            > self.budget
+        {
             if probes.values().any(|windows| windows.drop_damaged()) {
                 continue;
             }
-            // All times are in UTC and have the same length, so that the order of the texts is the order of the times.
+            // All times are in UTC and have the same length, so that the order of the texts is the
+            // order of the times.
             let end = |windows: &&Arc<Windows>| {
-                windows.index.lock().oldest().map(|window| window.entry.end.clone())
+                windows
+                    .index
+                    .lock()
+                    .oldest()
+                    .map(|window| window.entry.end.clone())
             };
-            let oldest = probes.values().filter(|windows| end(windows).is_some()).min_by_key(end);
+            let oldest = probes
+                .values()
+                .filter(|windows| end(windows).is_some())
+                .min_by_key(end);
             if !oldest.is_some_and(|windows| windows.drop_oldest()) {
                 begin_anew(&probes);
                 break;
@@ -161,17 +209,23 @@ impl WindowStore {
     #[cfg(test)]
     pub fn statistics(&self) -> BTreeMap<String, crate::windows::WindowStatistics> {
         let probes = Arc::clone(&self.probes.lock());
-        probes.iter().map(|(probe, windows)| (probe.clone(), windows.statistics())).collect()
+        probes
+            .iter()
+            .map(|(probe, windows)| (probe.clone(), windows.statistics()))
+            .collect()
     }
 }
 
-/// Demands whole sums in the next window of the probe whose windows take the most room together. Once the store has
-/// that window, the earlier windows can be removed.
+/// Demands whole sums in the next window of the probe whose windows take the most room together.
+/// Once the store has that window, the earlier windows can be removed.
 fn begin_anew(probes: &Opened) {
     let together = |windows: &&Arc<Windows>| {
         let (count, bytes, _) = windows.index.lock().together();
         if count > 1 { bytes } else { 0 }
     };
-    let most = probes.values().filter(|windows| together(windows) > 0).max_by_key(together);
+    let most = probes
+        .values()
+        .filter(|windows| together(windows) > 0)
+        .max_by_key(together);
     most.into_iter().for_each(|windows| windows.begin_anew());
 }

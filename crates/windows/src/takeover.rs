@@ -1,6 +1,6 @@
-//! The windows of an earlier version, which had a directory of files for each probe: `SEQ.window`, `SEQ.taken` and
-//! `SEQ.acked` by the state of a window, `SEQ.damaged` and the empty `SEQ.lost` for lost windows, `SEQ.SERIAL.baseline`,
-//! and `state.json`.
+//! The windows of an earlier version, which had a directory of files for each probe: `SEQ.window`,
+//! `SEQ.taken` and `SEQ.acked` by the state of a window, `SEQ.damaged` and the empty `SEQ.lost` for
+//! lost windows, `SEQ.SERIAL.baseline`, and `state.json`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -38,8 +38,8 @@ struct TakeoverPlan {
     baselines: Vec<PlannedRow<((u64, u64), Baseline)>>,
 }
 
-/// The form of a window in the name of its file. The order is that of renaming: if a window has several files, the last
-/// form is the true one.
+/// The form of a window in the name of its file. The order is that of renaming: if a window has
+/// several files, the last form is the true one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum FileForm {
     Window,
@@ -49,8 +49,9 @@ enum FileForm {
     Lost,
 }
 
-/// Plans the change that brings the windows of these probes from files below `state_dir` into the store. Large bodies get
-/// their new names at once. Fails, and changes nothing, if a file can't be read now.
+/// Plans the change that brings the windows of these probes from files below `state_dir` into the
+/// store. Large bodies get their new names at once. Fails, and changes nothing, if a file can't be
+/// read now.
 pub fn take_over(state_dir: &Path, names: &BTreeSet<String>) -> io::Result<Change> {
     let bodies = Bodies::new(state_dir.join(BODIES));
     let mut plans = Vec::new();
@@ -61,13 +62,21 @@ pub fn take_over(state_dir: &Path, names: &BTreeSet<String>) -> io::Result<Chang
         }
     }
     for plan in &plans {
-        let windows = plan.windows.iter().map(|window| (window.row.id, window.is_file, &window.path));
-        let baselines = plan.baselines.iter().map(|base| (base.row.1.id, base.is_file, &base.path));
+        let windows = plan
+            .windows
+            .iter()
+            .map(|window| (window.row.id, window.is_file, &window.path));
+        let baselines = plan
+            .baselines
+            .iter()
+            .map(|base| (base.row.1.id, base.is_file, &base.path));
         for (id, _, path) in windows.chain(baselines).filter(|(_, is_file, _)| *is_file) {
             bodies.link(id, path)?;
         }
     }
-    Ok(Box::new(move |connection| plans.iter().try_for_each(|plan| plan.write(connection))))
+    Ok(Box::new(move |connection| {
+        plans.iter().try_for_each(|plan| plan.write(connection))
+    }))
 }
 
 impl TakeoverPlan {
@@ -80,8 +89,19 @@ impl TakeoverPlan {
         for PlannedRow { row, path, is_file } in &self.windows {
             row.insert(connection, body(path, *is_file)?.as_deref())?;
         }
-        for PlannedRow { row: (key, baseline), path, is_file } in &self.baselines {
-            rows::insert_baseline(connection, self.series, *key, baseline, body(path, *is_file)?.as_deref())?;
+        for PlannedRow {
+            row: (key, baseline),
+            path,
+            is_file,
+        } in &self.baselines
+        {
+            rows::insert_baseline(
+                connection,
+                self.series,
+                *key,
+                baseline,
+                body(path, *is_file)?.as_deref(),
+            )?;
         }
         Ok(())
     }
@@ -99,14 +119,29 @@ fn plan(directory: &Path, name: &str, series: i64, bodies: &Bodies) -> io::Resul
         } else if let Some(key) = parse_baseline(name) {
             let bytes = entry.metadata()?.len();
             let is_file = bytes > LARGEST as u64;
-            let baseline = Baseline { id: bodies.draft().id, bytes, is_file };
-            baselines.push(PlannedRow { row: (key, baseline), path: entry.path(), is_file });
+            let baseline = Baseline {
+                id: bodies.draft().id,
+                bytes,
+                is_file,
+            };
+            baselines.push(PlannedRow {
+                row: (key, baseline),
+                path: entry.path(),
+                is_file,
+            });
         }
     }
     let known = forms.keys().copied();
-    state.first = if state.first == 0 { known.clone().next().unwrap_or(0) } else { state.first };
+    state.first = if state.first == 0 {
+        known.clone().next().unwrap_or(0)
+    } else {
+        state.first
+    };
     state.last = state.last.max(known.last().unwrap_or(0));
-    let acked = forms.iter().filter(|(_, forms)| forms.contains(&FileForm::Acked)).map(|(seq, _)| *seq);
+    let acked = forms
+        .iter()
+        .filter(|(_, forms)| forms.contains(&FileForm::Acked))
+        .map(|(seq, _)| *seq);
     state.acknowledged = acked.fold(state.acknowledged, u64::max);
     let (mut windows, mut damaged) = (Vec::new(), Vec::new());
     for (&seq, forms) in &forms {
@@ -116,7 +151,8 @@ fn plan(directory: &Path, name: &str, series: i64, bodies: &Bodies) -> io::Resul
             match examine(directory, seq, *form)? {
                 Some(window) => {
                     if seq > state.reported_through {
-                        (state.reported, state.reported_through) = (state.reported + window.reports, seq);
+                        (state.reported, state.reported_through) =
+                            (state.reported + window.reports, seq);
                     }
                     windows.push((window, *form));
                     // A window that was once damaged may have been stored again later.
@@ -139,7 +175,10 @@ fn plan(directory: &Path, name: &str, series: i64, bodies: &Bodies) -> io::Resul
             state.damaged += u64::from(!forms.contains(&FileForm::Lost));
         }
     }
-    let newest = windows.iter().map(|(window, _)| window.seq()).rfind(|&seq| !state.lost.contains(seq));
+    let newest = windows
+        .iter()
+        .map(|(window, _)| window.seq())
+        .rfind(|&seq| !state.lost.contains(seq));
     let mut planned = Vec::new();
     for (mut window, form) in windows {
         let seq = window.seq();
@@ -153,13 +192,22 @@ fn plan(directory: &Path, name: &str, series: i64, bodies: &Bodies) -> io::Resul
         (window.id, window.is_file) = (bodies.draft().id, window.entry.bytes > LARGEST as u64);
         let path = directory.join(format!("{seq}.{}", suffix(form)));
         let row = WindowRow::new(series, &window, kept);
-        planned.push(PlannedRow { row, path, is_file: window.is_file });
+        planned.push(PlannedRow {
+            row,
+            path,
+            is_file: window.is_file,
+        });
     }
     for &(seq, form) in damaged.iter().rev().take(DAMAGED_WINDOWS).rev() {
         let path = directory.join(format!("{seq}.{}", suffix(form)));
         let bytes = fs::metadata(&path)?.len();
         let window = StoredWindow {
-            entry: WindowEntry { seq, start: String::new(), end: String::new(), bytes },
+            entry: WindowEntry {
+                seq,
+                start: String::new(),
+                end: String::new(),
+                bytes,
+            },
             closed_by: ClosedBy::Request,
             instance: String::new(),
             from: seq,
@@ -169,10 +217,20 @@ fn plan(directory: &Path, name: &str, series: i64, bodies: &Bodies) -> io::Resul
             source: Weak::<Windows>::new(),
         };
         let row = WindowRow::new(series, &window, Form::Damaged);
-        planned.push(PlannedRow { row, path, is_file: window.is_file });
+        planned.push(PlannedRow {
+            row,
+            path,
+            is_file: window.is_file,
+        });
     }
     baselines.retain(|baseline| baseline.row.0.0 > newest.unwrap_or(0));
-    Ok(TakeoverPlan { series, name: name.to_owned(), state, windows: planned, baselines })
+    Ok(TakeoverPlan {
+        series,
+        name: name.to_owned(),
+        state,
+        windows: planned,
+        baselines,
+    })
 }
 
 /// Returns the planned row of a window; `None` if the file is damaged.
@@ -185,7 +243,13 @@ fn examine(directory: &Path, seq: u64, form: FileForm) -> io::Result<Option<Stor
         Ok(reader) => {
             let source: Weak<dyn BodySource> = Weak::<Windows>::new();
             let window = StoredWindow::new(&reader.head, source);
-            Ok(Some(StoredWindow { entry: WindowEntry { bytes, ..window.entry.clone() }, ..window }))
+            Ok(Some(StoredWindow {
+                entry: WindowEntry {
+                    bytes,
+                    ..window.entry.clone()
+                },
+                ..window
+            }))
         }
         Err(Unusable::Damaged(reason)) => {
             tracing::error!(path = %path.display(), reason, "a window of an earlier version is damaged");
@@ -224,17 +288,31 @@ const fn suffix(form: FileForm) -> &'static str {
 /// Parses `SEQ.FORM`, exactly as it was written.
 fn parse_window(name: &str) -> Option<(u64, FileForm)> {
     let (number, form) = name.split_once('.')?;
-    let all = [FileForm::Window, FileForm::Taken, FileForm::Acked, FileForm::Damaged, FileForm::Lost];
-    Some((parse_number(number)?, all.into_iter().find(|known| suffix(*known) == form)?))
+    let all = [
+        FileForm::Window,
+        FileForm::Taken,
+        FileForm::Acked,
+        FileForm::Damaged,
+        FileForm::Lost,
+    ];
+    Some((
+        parse_number(number)?,
+        all.into_iter().find(|known| suffix(*known) == form)?,
+    ))
 }
 
 /// Parses `SEQ.SERIAL.baseline`, exactly as it was written.
 fn parse_baseline(name: &str) -> Option<(u64, u64)> {
     let (seq, serial) = name.strip_suffix(".baseline")?.split_once('.')?;
-    let serial = serial.parse().ok().filter(|number: &u64| number.to_string() == serial)?;
+    let serial = serial
+        .parse()
+        .ok()
+        .filter(|number: &u64| number.to_string() == serial)?;
     Some((parse_number(seq)?, serial))
 }
 
 fn parse_number(text: &str) -> Option<u64> {
-    text.parse().ok().filter(|number: &u64| *number > 0 && number.to_string() == text)
+    text.parse()
+        .ok()
+        .filter(|number: &u64| *number > 0 && number.to_string() == text)
 }

@@ -26,7 +26,10 @@ impl WindowTeller {
     pub fn tell(&self, window: &WindowEntry) {
         if self.closed.receiver_count() > 0 {
             // An error means that the last subscriber has left.
-            let _ = self.closed.send(Arc::new(Closed { probe: self.probe.clone(), window: window.clone() }));
+            let _ = self.closed.send(Arc::new(Closed {
+                probe: self.probe.clone(),
+                window: window.clone(),
+            }));
         }
     }
 }

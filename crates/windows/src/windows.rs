@@ -1,7 +1,7 @@
-//! The windows of one probe, kept until they are acknowledged. The store has a row for each window and each baseline
-//! ([`rows`](crate::rows)), and one with the [`State`] of all. The index plans a change, one transaction
-//! commits it to the store, and then the index applies it: after a crash or a full disk, the change is there
-//! as a whole or not at all.
+//! The windows of one probe, kept until they are acknowledged. The store has a row for each window
+//! and each baseline ([`rows`](crate::rows)), and one with the [`State`] of all. The index plans a
+//! change, one transaction commits it to the store, and then the index applies it: after a crash or
+//! a full disk, the change is there as a whole or not at all.
 
 #[cfg(test)]
 pub mod tests;
@@ -27,16 +27,18 @@ use crate::retention::{AckError, ListBounds, Missing, RetentionLimits};
 use crate::rows::{self, Form, WindowRow};
 use crate::told::WindowTeller;
 
-/// The windows of one probe. They remain after a replacement of the probe. Methods wait for the disk, except methods that only
-/// query.
+/// The windows of one probe. They remain after a replacement of the probe. Methods wait for the
+/// disk, except methods that only query.
 #[derive(Debug)]
 pub struct Windows {
-    /// The number of these windows' series in the store. A new probe with the same name has another series.
+    /// The number of these windows' series in the store. A new probe with the same name has another
+    /// series.
     pub series: i64,
     pub name: String,
     pub database: Arc<Database>,
     pub bodies: Arc<Bodies>,
-    /// The lock under which one change after another is planned, committed and applied. It is taken before `index`.
+    /// The lock under which one change after another is planned, committed and applied. It is taken
+    /// before `index`.
     turn: Arc<Mutex<IsStored>>,
     /// The index. No task waits for the disk while it holds this lock.
     pub index: Mutex<WindowIndex>,
@@ -74,13 +76,17 @@ pub struct Submitted {
 
 impl std::fmt::Debug for Submitted {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Submitted").field("change", &self.change).finish_non_exhaustive()
+        formatter
+            .debug_struct("Submitted")
+            .field("change", &self.change)
+            .finish_non_exhaustive()
     }
 }
 
 /// The part of a file system that windows leave free if this is less than `keep_free`.
 const KEEP_FREE_PART: u64 = 20;
-/// If this many bytes are free beyond the needed room, the daemon skips the check for scheduled windows during this time.
+/// If this many bytes are free beyond the needed room, the daemon skips the check for scheduled
+/// windows during this time.
 const ROOMY: u64 = 1 << 30;
 const ROOMY_FOR: Duration = Duration::from_millis(100);
 
@@ -95,7 +101,11 @@ pub struct Shared {
 impl Windows {
     /// Makes the windows of a probe. `index` makes the index from the store.
     pub fn new(
-        Shared { database, bodies, keep_free }: Shared,
+        Shared {
+            database,
+            bodies,
+            keep_free,
+        }: Shared,
         (series, name): (i64, &str),
         is_stored: bool,
         told: Option<WindowTeller>,
@@ -139,17 +149,31 @@ impl Windows {
         durable: Durable,
     ) -> Submitted {
         if change.is_empty() && body.is_none() {
-            return Submitted { turn, change, ticket: None, body };
+            return Submitted {
+                turn,
+                change,
+                ticket: None,
+                body,
+            };
         }
         let (series, name) = (self.series, self.name.clone());
         let state = (change.saves || !*turn).then(|| change.state.encode());
         let index = self.index.lock();
-        let new = change.new.as_ref().map(|window| WindowRow::new(series, window, Form::Closed));
+        let new = change
+            .new
+            .as_ref()
+            .map(|window| WindowRow::new(series, window, Form::Closed));
         let gone: Vec<i64> = change.gone.iter().map(|window| window.id).collect();
-        let forms = change.forms.iter().map(|(window, form)| WindowRow::new(series, window, *form));
+        let forms = change
+            .forms
+            .iter()
+            .map(|(window, form)| WindowRow::new(series, window, *form));
         let forms: Vec<WindowRow> = forms.collect();
         let baseline = change.baseline.clone();
-        let baselines_gone = change.baselines_gone.iter().filter_map(|key| index.baselines.get(key));
+        let baselines_gone = change
+            .baselines_gone
+            .iter()
+            .filter_map(|key| index.baselines.get(key));
         let baselines_gone: Vec<i64> = baselines_gone.map(|baseline| baseline.id).collect();
         drop(index);
         let content = body.as_mut().and_then(|body| body.content.take());
@@ -167,8 +191,11 @@ impl Windows {
                 if let Some(state) = &state {
                     rows::save_series(connection, series, &name, state)?;
                 }
-                gone.iter().try_for_each(|&id| rows::delete_window(connection, id))?;
-                baselines_gone.iter().try_for_each(|&id| rows::delete_baseline(connection, id))?;
+                gone.iter()
+                    .try_for_each(|&id| rows::delete_window(connection, id))?;
+                baselines_gone
+                    .iter()
+                    .try_for_each(|&id| rows::delete_baseline(connection, id))?;
                 forms.iter().try_for_each(|row| row.update(connection))?;
                 if let Some(row) = &new {
                     row.insert(connection, content.as_deref())?;
@@ -179,20 +206,41 @@ impl Windows {
                 Ok(())
             }),
         );
-        Submitted { turn, change, ticket: Some(ticket), body }
+        Submitted {
+            turn,
+            change,
+            ticket: Some(ticket),
+            body,
+        }
     }
 
     /// Waits until a change is in the store, and shows it. After an error nothing has changed.
     pub fn finish(&self, submitted: Submitted) -> io::Result<()> {
-        let Submitted { mut turn, change, ticket, body } = submitted;
+        let Submitted {
+            mut turn,
+            change,
+            ticket,
+            body,
+        } = submitted;
         let Some(ticket) = ticket else { return Ok(()) };
         self.database.wait(&ticket)?;
         *turn = true;
-        let files = change.gone.iter().filter(|window| window.is_file).map(|window| window.id);
+        let files = change
+            .gone
+            .iter()
+            .filter(|window| window.is_file)
+            .map(|window| window.id);
         let mut files: Vec<i64> = files.collect();
         let mut index = self.index.lock();
-        let baselines = change.baselines_gone.iter().filter_map(|key| index.baselines.get(key));
-        files.extend(baselines.filter(|baseline| baseline.is_file).map(|baseline| baseline.id));
+        let baselines = change
+            .baselines_gone
+            .iter()
+            .filter_map(|key| index.baselines.get(key));
+        files.extend(
+            baselines
+                .filter(|baseline| baseline.is_file)
+                .map(|baseline| baseline.id),
+        );
         index.apply(change);
         drop(index);
         body.into_iter().for_each(Body::named);
@@ -201,7 +249,12 @@ impl Windows {
     }
 
     /// Makes a change without a body, and logs the reason of a failure.
-    pub fn change(&self, turn: ChangeTurn, change: IndexChange, durable: Durable) -> io::Result<()> {
+    pub fn change(
+        &self,
+        turn: ChangeTurn,
+        change: IndexChange,
+        durable: Durable,
+    ) -> io::Result<()> {
         if self.index.lock().removed {
             return Ok(());
         }
@@ -210,8 +263,8 @@ impl Windows {
         })
     }
 
-    /// Sets the limits and drops the windows that exceed them. The next window drops the rows that can't be
-    /// dropped now.
+    /// Sets the limits and drops the windows that exceed them. The next window drops the rows that
+    /// can't be dropped now.
     pub fn set_limits(&self, limits: RetentionLimits) {
         let turn = self.turn();
         self.index.lock().limits = limits;
@@ -223,7 +276,8 @@ impl Windows {
     pub fn acknowledge(&self, seq: u64, collector: Option<&str>) -> Result<(), AckError> {
         let turn = self.turn();
         let change = self.index.lock().acknowledge(seq, collector)?;
-        self.change(turn, change, Durable::Now).map_err(|error| AckError::NotWritten(error.kind()))
+        self.change(turn, change, Durable::Now)
+            .map_err(|error| AckError::NotWritten(error.kind()))
     }
 
     /// Writes the state, if the store has anything of the probe.
@@ -240,10 +294,11 @@ impl Windows {
         self.index.lock().acknowledged(collector)
     }
 
-    /// Records that the client that closed the window has received all of it. A power failure may undo the record: then
-    /// another client gets the window again.
+    /// Records that the client that closed the window has received all of it. A power failure may
+    /// undo the record: then another client gets the window again.
     pub fn set_taken(&self, seq: u64) {
-        // Most windows are stored with this mark from the beginning, and wait for no other change here.
+        // Most windows are stored with this mark from the beginning, and wait for no other change
+        // here.
         if self.index.lock().take(seq).is_none() {
             return;
         }
@@ -257,13 +312,14 @@ impl Windows {
         self.index.lock().untaken()
     }
 
-    /// Makes room: drops the oldest window and the windows that depend on it, unless the newest window is among them. Returns
-    /// false if no window was dropped.
+    /// Makes room: drops the oldest window and the windows that depend on it, unless the newest
+    /// window is among them. Returns false if no window was dropped.
     pub fn drop_oldest(&self) -> bool {
         self.make_room(WindowIndex::drop_oldest)
     }
 
-    /// Makes room: drops the oldest window that was set aside. Returns false if there is no such window.
+    /// Makes room: drops the oldest window that was set aside. Returns false if there is no such
+    /// window.
     pub fn drop_damaged(&self) -> bool {
         self.make_room(WindowIndex::drop_damaged)
     }
@@ -284,7 +340,8 @@ impl Windows {
         self.index.lock().get(seq)
     }
 
-    /// Returns all stored windows, oldest first, each with its fate; damaged and acknowledged windows, too.
+    /// Returns all stored windows, oldest first, each with its fate; damaged and acknowledged
+    /// windows, too.
     pub fn stored(&self) -> Vec<(Arc<StoredWindow>, Form)> {
         self.index.lock().stored()
     }
@@ -307,19 +364,20 @@ impl Windows {
         !matches!(self.index.lock().get(seq), Err(Missing::Never))
     }
 
-    /// Returns the number of the newest window that was ever committed, even if it was removed later; 0 if there was none. The
-    /// next window must have a higher number, also after a reboot.
+    /// Returns the number of the newest window that was ever committed, even if it was removed
+    /// later; 0 if there was none. The next window must have a higher number, also after a reboot.
     pub fn last_seq(&self) -> u64 {
         self.index.lock().state.last
     }
 
-    /// Returns the number of lost windows that window `seq` must report. The commit of the window marks the number in its head
-    /// as reported.
+    /// Returns the number of lost windows that window `seq` must report. The commit of the window
+    /// marks the number in its head as reported.
     pub fn unreported_lost(&self, seq: u64) -> u64 {
         self.index.lock().unreported(seq)
     }
 
-    /// Returns a receiver of the newest window's number. The receiver is notified of each new window.
+    /// Returns a receiver of the newest window's number. The receiver is notified of each new
+    /// window.
     pub fn changed(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()
     }
@@ -333,20 +391,35 @@ impl Windows {
         self.index.lock().lags()
     }
 
-    /// Fails unless the file system has room for a window as large as the newest one, in addition to the room that windows
-    /// must leave free. The check comes before a body is begun: until then, the maps contain the whole window. Scheduled
-    /// windows skip the check for some time after a check that has found far more room, because a check takes a noticeable
-    /// part of a window's time.
+    /// Fails unless the file system has room for a window as large as the newest one, in addition
+    /// to the room that windows must leave free. The check comes before a body is begun: until
+    /// then, the maps contain the whole window. Scheduled windows skip the check for some time
+    /// after a check that has found far more room, because a check takes a noticeable part of a
+    /// window's time.
     pub fn expect_room(&self, by: ClosedBy) -> io::Result<()> {
         let is_often = by == ClosedBy::Schedule;
-        if is_often && self.roomy_until.lock().is_some_and(|until| Instant::now() < until) {
+        if is_often
+            && self
+                .roomy_until
+                .lock()
+                .is_some_and(|until| Instant::now() < until)
+        {
             return Ok(());
         }
         let (.., newest) = self.index.lock().together();
-        let statistics = self.database.path().parent().and_then(|path| rustix::fs::statvfs(path).ok());
-        let Some(system) = statistics.filter(|system| system.f_blocks > 0) else { return Ok(()) };
+        let statistics = self
+            .database
+            .path()
+            .parent()
+            .and_then(|path| rustix::fs::statvfs(path).ok());
+        let Some(system) = statistics.filter(|system| system.f_blocks > 0) else {
+            return Ok(());
+        };
         let total = system.f_blocks.saturating_mul(system.f_frsize);
-        let needed = self.keep_free.min(total / KEEP_FREE_PART).saturating_add(newest);
+        let needed = self
+            .keep_free
+            .min(total / KEEP_FREE_PART)
+            .saturating_add(newest);
         let mut free = system.f_bavail.saturating_mul(system.f_frsize);
         // Removed windows leave room in the store for other small ones.
         if free <= needed && newest <= LARGEST as u64 {
@@ -357,7 +430,8 @@ impl Windows {
             *self.roomy_until.lock() = roomy.then(|| Instant::now() + ROOMY_FOR);
             return Ok(());
         }
-        let reason = format!("No space left on device: {free} bytes are free, a window needs {needed}");
+        let reason =
+            format!("No space left on device: {free} bytes are free, a window needs {needed}");
         Err(io::Error::new(io::ErrorKind::StorageFull, reason))
     }
 
@@ -365,7 +439,10 @@ impl Windows {
     pub fn expect_new(&self, seq: u64) -> io::Result<()> {
         let index = self.index.lock();
         if index.removed {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "the probe was removed"));
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "the probe was removed",
+            ));
         }
         if seq <= index.state.last && !index.is_reclaimed(seq) {
             let newest = index.state.last;
@@ -380,17 +457,25 @@ impl Windows {
         self.index.lock().removed
     }
 
-    /// Removes all windows together with their probe, in one change, which `commit` makes. After that, other holders of these
-    /// windows can't write any more.
+    /// Removes all windows together with their probe, in one change, which `commit` makes. After
+    /// that, other holders of these windows can't write any more.
     pub fn remove<E>(&self, commit: impl FnOnce(store::Change) -> Result<(), E>) -> Result<(), E> {
         let _turn = self.turn();
         let (windows, baselines) = self.index.lock().all();
-        let files = windows.iter().chain(&baselines).filter(|(_, is_file)| *is_file).map(|(id, _)| *id);
+        let files = windows
+            .iter()
+            .chain(&baselines)
+            .filter(|(_, is_file)| *is_file)
+            .map(|(id, _)| *id);
         let files: Vec<i64> = files.collect();
         let series = self.series;
         commit(Box::new(move |connection| {
-            windows.iter().try_for_each(|(id, _)| rows::delete_window(connection, *id))?;
-            baselines.iter().try_for_each(|(id, _)| rows::delete_baseline(connection, *id))?;
+            windows
+                .iter()
+                .try_for_each(|(id, _)| rows::delete_window(connection, *id))?;
+            baselines
+                .iter()
+                .try_for_each(|(id, _)| rows::delete_baseline(connection, *id))?;
             rows::delete_series(connection, series)
         }))?;
         self.index.lock().removed = true;

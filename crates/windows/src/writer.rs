@@ -24,7 +24,8 @@ pub struct WindowWriter {
     whole: Option<Arc<WindowHead>>,
 }
 
-/// A window that was handed to the store. Until the call of [`Self::list`], nothing else of the probe can be changed.
+/// A window that was handed to the store. Until the call of [`Self::list`], nothing else of the
+/// probe can be changed.
 #[derive(Debug)]
 #[must_use]
 pub struct Filed {
@@ -35,37 +36,60 @@ pub struct Filed {
 }
 
 impl Windows {
-    /// Begins a window with this head. Its number must be larger than the numbers of all windows so far.
+    /// Begins a window with this head. Its number must be larger than the numbers of all windows so
+    /// far.
     pub fn write(self: &Arc<Self>, head: &WindowHead) -> io::Result<WindowWriter> {
         self.expect_new(head.window.seq)?;
         let draft = self.bodies.draft();
         let source: Weak<dyn BodySource> = Weak::<Self>::clone(&self.itself);
-        let from = head.changes.as_ref().map(|changes| self.from_of(changes.since)).transpose()?;
+        let from = head
+            .changes
+            .as_ref()
+            .map(|changes| self.from_of(changes.since))
+            .transpose()?;
         let from = from.unwrap_or(head.window.seq);
-        let window = StoredWindow { id: draft.id, from, ..StoredWindow::new(head, source) };
+        let window = StoredWindow {
+            id: draft.id,
+            from,
+            ..StoredWindow::new(head, source)
+        };
         let since = head.changes.as_ref().map(|changes| changes.since);
         let whole = head.has_whole_sums().then(|| Arc::new(head.clone()));
         let short = self.head_of_body(head, from);
         let encoder = Encoder::new(draft, short.as_ref().unwrap_or(head))?;
-        Ok(WindowWriter { windows: Arc::clone(self), encoder, window, since, whole })
+        Ok(WindowWriter {
+            windows: Arc::clone(self),
+            encoder,
+            window,
+            since,
+            whole,
+        })
     }
 }
 
 impl WindowWriter {
-    /// Adds rows to the metric at this place of the head. Chunks of different metrics may alternate.
+    /// Adds rows to the metric at this place of the head. Chunks of different metrics may
+    /// alternate.
     pub fn rows(&mut self, metric: usize, chunk: &RawTable) -> io::Result<()> {
         self.encoder.rows(metric, chunk)
     }
 
-    /// Returns after the window is synced to disk. After an error the window does not exist, and its number can be used
-    /// again.
+    /// Returns after the window is synced to disk. After an error the window does not exist, and
+    /// its number can be used again.
     pub fn commit(self) -> io::Result<Arc<StoredWindow>> {
         self.file()?.list()
     }
 
-    /// Hands the window to the store. Several windows that are filed before the first is listed share one commit.
+    /// Hands the window to the store. Several windows that are filed before the first is listed
+    /// share one commit.
     pub fn file(self) -> io::Result<Filed> {
-        let Self { windows, encoder, mut window, since, whole } = self;
+        let Self {
+            windows,
+            encoder,
+            mut window,
+            since,
+            whole,
+        } = self;
         let body = encoder.finish()?.0.finish()?;
         (window.entry.bytes, window.is_file) = (body.bytes, body.content.is_none());
         let window = Arc::new(window);
@@ -76,19 +100,33 @@ impl WindowWriter {
         }
         let change = windows.index.lock().insert(Arc::clone(&window));
         let submitted = windows.submit(turn, change, Some(body), Durable::Now);
-        Ok(Filed { windows, window, whole, submitted })
+        Ok(Filed {
+            windows,
+            window,
+            whole,
+            submitted,
+        })
     }
 }
 
 impl Filed {
-    /// Waits until the window is on disk, and shows it to readers. After an error the window does not exist, and its
-    /// number can be used again.
+    /// Waits until the window is on disk, and shows it to readers. After an error the window does
+    /// not exist, and its number can be used again.
     pub fn list(self) -> io::Result<Arc<StoredWindow>> {
-        let Self { windows, window, whole, submitted } = self;
+        let Self {
+            windows,
+            window,
+            whole,
+            submitted,
+        } = self;
         windows.finish(submitted)?;
         windows.note_stored(&window, whole);
         windows.newest.send_replace(window.seq());
-        if let Some(told) = windows.told.as_ref().filter(|_| window.closed_by != ClosedBy::Page) {
+        if let Some(told) = windows
+            .told
+            .as_ref()
+            .filter(|_| window.closed_by != ClosedBy::Page)
+        {
             told.tell(&window.entry);
         }
         Ok(window)

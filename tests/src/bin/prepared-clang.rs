@@ -1,10 +1,12 @@
-//! A replacement of clang on emulated machines, where clang takes minutes. A real clang answers all requests
-//! beforehand, on a machine that is not emulated; the replacement gives the same answers to the same requests.
+//! A replacement of clang on emulated machines, where clang takes minutes. A real clang answers all
+//! requests beforehand, on a machine that is not emulated; the replacement gives the same answers
+//! to the same requests.
 //!
-//! `prepared-clang record DIRECTORY CLANG COMMAND...` makes `DIRECTORY/bin/clang`, a copy of this program, and runs
-//! COMMAND with it as `TWINPROBE_CLANG`. Afterwards the copy has the answers to all requests of COMMAND, and to those
-//! that COMMAND sends where the kernel is old. With `record-arm64` it has those that COMMAND sends on arm64 instead;
-//! there, this program compiled for arm64 takes the place of the copy.
+//! `prepared-clang record DIRECTORY CLANG COMMAND...` makes `DIRECTORY/bin/clang`, a copy of this
+//! program, and runs COMMAND with it as `TWINPROBE_CLANG`. Afterwards the copy has the answers to
+//! all requests of COMMAND, and to those that COMMAND sends where the kernel is old. With
+//! `record-arm64` it has those that COMMAND sends on arm64 instead; there, this program compiled
+//! for arm64 takes the place of the copy.
 //!
 //! | file | content |
 //! |---|---|
@@ -12,10 +14,10 @@
 //! | `lib/bcc/` | the headers for sources in the dialect of BCC |
 //! | `lib/recording` | while COMMAND runs: the socket of the recorder, which asks CLANG and keeps its answers |
 //!
-//! A daemon lets its compiler read the directories that the compiler names for headers. The replacement names
-//! `lib`, so the daemon confines it as it confines clang. A confined program reaches no socket, so daemons
-//! must be allowed not to confine the replacement while answers are recorded:
-//! `TWINPROBE_EXPECT=confined=false` tells the tests so.
+//! A daemon lets its compiler read the directories that the compiler names for headers. The
+//! replacement names `lib`, so the daemon confines it as it confines clang. A confined program
+//! reaches no socket, so daemons must be allowed not to confine the replacement while answers are
+//! recorded: `TWINPROBE_EXPECT=confined=false` tells the tests so.
 
 use std::{
     env,
@@ -36,18 +38,21 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-/// The trial by which a daemon finds out how far it can confine its compiler (`compiler/sandbox.rs` of the agent). It
-/// fails while answers are recorded, so its answer is recorded beforehand.
+/// The trial by which a daemon finds out how far it can confine its compiler (`compiler/sandbox.rs`
+/// of the agent). It fails while answers are recorded, so its answer is recorded beforehand.
 const TRIAL: (&str, &[u8]) = (
     "-isystem /twinprobe/include -idirafter /twinprobe/late -target bpf -fintegrated-cc1 -x c -c - -o -",
     b"#include <stdarg.h>\nva_list *trial;\n",
 );
 
-/// The directory of the daemon's headers as clang sees it, and where they are (`crates/compiler/src/headers.rs`).
-const HEADERS: (&str, &str) =
-    ("/twinprobe/include", concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/compiler/headers"));
-/// The directory for sources in the dialect of BCC, as clang sees it, and its content: the name that sources
-/// include, and the file or folder in the directory of the headers.
+/// The directory of the daemon's headers as clang sees it, and where they are
+/// (`crates/compiler/src/headers.rs`).
+const HEADERS: (&str, &str) = (
+    "/twinprobe/include",
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/compiler/headers"),
+);
+/// The directory for sources in the dialect of BCC, as clang sees it, and its content: the name
+/// that sources include, and the file or folder in the directory of the headers.
 const BCC: (&str, [(&str, &str); 5]) = (
     "/twinprobe/bcc",
     [
@@ -59,12 +64,18 @@ const BCC: (&str, [(&str, &str); 5]) = (
     ],
 );
 
-/// The directory of the headers for arm64 there, and where Debian's packages for cross-compilation have them.
-const ARM64_HEADERS: (&str, &str) = ("/usr/include/aarch64-linux-gnu", "/usr/aarch64-linux-gnu/include");
+/// The directory of the headers for arm64 there, and where Debian's packages for cross-compilation
+/// have them.
+const ARM64_HEADERS: (&str, &str) = (
+    "/usr/include/aarch64-linux-gnu",
+    "/usr/aarch64-linux-gnu/include",
+);
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = env::args_os().skip(1).collect();
-    let (verb, rest) = arguments.split_first().map_or((None, &[][..]), |(verb, rest)| (verb.to_str(), rest));
+    let (verb, rest) = arguments
+        .split_first()
+        .map_or((None, &[][..]), |(verb, rest)| (verb.to_str(), rest));
     let guest: Option<GuestRequest> = match verb {
         Some("record") => Some(Request::on_old_kernels),
         Some("record-arm64") => Some(Request::on_arm64),
@@ -88,14 +99,21 @@ fn main() -> ExitCode {
 /// Answers a request with clang's recorded answer. Returns the exit status.
 fn answer(arguments: &[OsString]) -> Result<u8> {
     let program = env::current_exe()?;
-    let lib = program.parent().and_then(Path::parent).context("no directory above")?.join("lib");
+    let lib = program
+        .parent()
+        .and_then(Path::parent)
+        .context("no directory above")?
+        .join("lib");
     let mut source = Vec::new();
     if arguments.iter().any(|argument| argument == "-") {
         io::stdin().read_to_end(&mut source)?;
     }
     let request = Request::new(arguments, source);
     if arguments.iter().any(|argument| argument == "-v") {
-        eprintln!("#include <...> search starts here:\n {}\nEnd of search list.", lib.display());
+        eprintln!(
+            "#include <...> search starts here:\n {}\nEnd of search list.",
+            lib.display()
+        );
     }
     let recording = lib.join("recording");
     if recording.exists() {
@@ -108,7 +126,10 @@ fn answer(arguments: &[OsString]) -> Result<u8> {
     let directory = request.directory(&lib);
     let read = |name| fs::read(directory.join(name));
     let known = read("request").is_ok_and(|known| known == request.to_bytes());
-    ensure!(known, "this was not compiled beforehand; tests/kernels/run.sh prepares what tests/core needs");
+    ensure!(
+        known,
+        "this was not compiled beforehand; tests/kernels/run.sh prepares what tests/core needs"
+    );
     io::stderr().write_all(&read("log")?)?;
     io::stdout().write_all(&read("output")?)?;
     Ok(String::from_utf8(read("status")?)?.parse()?)
@@ -130,7 +151,9 @@ fn record(directory: &Path, clang: &Path, command: &[OsString], guest: GuestRequ
     fs::copy(env::current_exe()?, bin.join("clang"))?;
     let (arguments, source) = TRIAL;
     let arguments: Vec<OsString> = arguments.split(' ').map(OsString::from).collect();
-    Request::new(&arguments, source.to_vec()).keep(clang, &lib).context("the compiler's trial")?;
+    Request::new(&arguments, source.to_vec())
+        .keep(clang, &lib)
+        .context("the compiler's trial")?;
 
     let recording = lib.join("recording");
     let listener = UnixListener::bind(&recording).context("listen for requests")?;
@@ -138,8 +161,9 @@ fn record(directory: &Path, clang: &Path, command: &[OsString], guest: GuestRequ
         let (clang, lib) = (clang.to_owned(), lib);
         move || {
             for stream in listener.incoming() {
-                if let Err(error) =
-                    stream.context("accept").and_then(|stream| serve(stream, &clang, &lib, guest))
+                if let Err(error) = stream
+                    .context("accept")
+                    .and_then(|stream| serve(stream, &clang, &lib, guest))
                 {
                     eprintln!("clang's stand-in, recording: {error:#}");
                 }
@@ -160,7 +184,8 @@ fn record(directory: &Path, clang: &Path, command: &[OsString], guest: GuestRequ
 fn serve(mut stream: UnixStream, clang: &Path, lib: &Path, guest: GuestRequest) -> Result<()> {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes)?;
-    let request = Request::from_bytes(&bytes).context("a request without an end of its arguments")?;
+    let request =
+        Request::from_bytes(&bytes).context("a request without an end of its arguments")?;
     for request in guest(&request).into_iter().chain([request]) {
         if !request.directory(lib).exists() {
             request.keep(clang, lib)?;
@@ -169,7 +194,8 @@ fn serve(mut stream: UnixStream, clang: &Path, lib: &Path, guest: GuestRequest) 
     Ok(())
 }
 
-/// Returns the request for the same program that a daemon on another machine sends, if it is another request.
+/// Returns the request for the same program that a daemon on another machine sends, if it is
+/// another request.
 type GuestRequest = fn(&Request) -> Option<Request>;
 
 /// A request to clang.
@@ -179,22 +205,37 @@ struct Request {
 }
 
 impl Request {
-    /// Leaves out the daemon's view of files: its name differs, and it is not there while answers are recorded.
+    /// Leaves out the daemon's view of files: its name differs, and it is not there while answers
+    /// are recorded.
     fn new(arguments: &[OsString], source: Vec<u8>) -> Self {
-        let view = arguments.iter().position(|argument| argument == "-ivfsoverlay");
+        let view = arguments
+            .iter()
+            .position(|argument| argument == "-ivfsoverlay");
         let is_view = |index| view.is_some_and(|view| (view..view + 2).contains(&index));
-        let kept = arguments.iter().enumerate().filter(|(index, _)| !is_view(*index));
-        Self { arguments: kept.map(|(_, argument)| argument.clone()).collect(), source }
+        let kept = arguments
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| !is_view(*index));
+        Self {
+            arguments: kept.map(|(_, argument)| argument.clone()).collect(),
+            source,
+        }
     }
 
-    /// Returns the request for the same program that a daemon sends whose kernel has no XDP packets of several buffers.
+    /// Returns the request for the same program that a daemon sends whose kernel has no XDP packets
+    /// of several buffers.
     fn on_old_kernels(&self) -> Option<Self> {
         let direction = self.arguments.iter().position(|argument| {
-            ["-DTWINPROBE_INGRESS=1", "-DTWINPROBE_EGRESS=1"].iter().any(|direction| argument == direction)
+            ["-DTWINPROBE_INGRESS=1", "-DTWINPROBE_EGRESS=1"]
+                .iter()
+                .any(|direction| argument == direction)
         })?;
         let mut arguments = self.arguments.clone();
         arguments.insert(direction + 1, "-DTWINPROBE_SINGLE_BUFFER=1".into());
-        Some(Self { arguments, source: self.source.clone() })
+        Some(Self {
+            arguments,
+            source: self.source.clone(),
+        })
     }
 
     /// Returns the request for the same program that a daemon on arm64 sends.
@@ -205,25 +246,38 @@ impl Request {
             _ => argument.clone(),
         };
         let arguments: Vec<OsString> = self.arguments.iter().map(there).collect();
-        (arguments != self.arguments).then(|| Self { arguments, source: self.source.clone() })
+        (arguments != self.arguments).then(|| Self {
+            arguments,
+            source: self.source.clone(),
+        })
     }
 
     /// Returns the arguments with a zero byte between them, two zero bytes, the source.
     fn to_bytes(&self) -> Vec<u8> {
-        [self.arguments.join(OsStr::new("\0")).as_bytes(), b"\0\0", &self.source].concat()
+        [
+            self.arguments.join(OsStr::new("\0")).as_bytes(),
+            b"\0\0",
+            &self.source,
+        ]
+        .concat()
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let end = bytes.windows(2).position(|pair| pair == b"\0\0")?;
-        let arguments =
-            bytes[..end].split(|byte| *byte == 0).map(|bytes| OsStr::from_bytes(bytes).to_owned());
-        Some(Self { arguments: arguments.collect(), source: bytes[end + 2..].to_vec() })
+        let arguments = bytes[..end]
+            .split(|byte| *byte == 0)
+            .map(|bytes| OsStr::from_bytes(bytes).to_owned());
+        Some(Self {
+            arguments: arguments.collect(),
+            source: bytes[end + 2..].to_vec(),
+        })
     }
 
     fn directory(&self, lib: &Path) -> PathBuf {
         let mut hasher = DefaultHasher::new();
         hasher.write(&self.to_bytes());
-        lib.join("answers").join(format!("{:016x}", hasher.finish()))
+        lib.join("answers")
+            .join(format!("{:016x}", hasher.finish()))
     }
 
     /// Asks clang and keeps its answer.
@@ -233,7 +287,9 @@ impl Request {
         let shown = |argument: &OsString| match argument {
             _ if argument == BCC.0 => bcc.clone().into(),
             _ => {
-                let elsewhere = [HEADERS, ARM64_HEADERS].into_iter().find(|(name, _)| argument == name);
+                let elsewhere = [HEADERS, ARM64_HEADERS]
+                    .into_iter()
+                    .find(|(name, _)| argument == name);
                 elsewhere.map_or_else(|| argument.clone(), |(_, place)| place.into())
             }
         };
@@ -246,8 +302,13 @@ impl Request {
             .stderr(Stdio::piped())
             .spawn()
             .with_context(|| format!("start {}", clang.display()))?;
-        // clang reads all of its input before it writes, so this can't deadlock. The exit status shows a refusal.
-        let _ = child.stdin.take().context("clang has a standard input")?.write_all(&self.source);
+        // clang reads all of its input before it writes, so this can't deadlock. The exit status
+        // shows a refusal.
+        let _ = child
+            .stdin
+            .take()
+            .context("clang has a standard input")?
+            .write_all(&self.source);
         let output = child.wait_with_output()?;
         let status = output.status.code().context("clang was killed")?;
         let directory = self.directory(lib);

@@ -12,16 +12,17 @@ use clap::{Parser, ValueEnum};
 use twinprobe_tests::{
     Namespace,
     traffic::{
-        DEFAULT_BATCH, Frame, FrameOptions, Generator, GeneratorOptions, Load, PacedSender, Protocol, Spread,
+        DEFAULT_BATCH, Frame, FrameOptions, Generator, GeneratorOptions, Load, PacedSender,
+        Protocol, Spread,
     },
 };
 
 /// The number of packets to send if neither a count nor a duration is given.
 const DEFAULT_COUNT: u64 = 1_000_000;
 
-/// Sends packets out of an interface by XDP on live frames. On a veth pair they arrive at the other end, which must
-/// run native XDP or have GRO on (`ethtool -K IFACE gro on`). Default: the paper's TCP SYNs of 60 bytes from
-/// 256 addresses and 97 ports each.
+/// Sends packets out of an interface by XDP on live frames. On a veth pair they arrive at the other
+/// end, which must run native XDP or have GRO on (`ethtool -K IFACE gro on`). Default: the paper's
+/// TCP SYNs of 60 bytes from 256 addresses and 97 ports each.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
@@ -40,8 +41,8 @@ struct Arguments {
     /// Packets per second on average; default as many as possible
     #[arg(long)]
     rate: Option<u64>,
-    /// Send by a socket, never more than 64 packets ahead of the other end: no packet is lost, even if the
-    /// other end is slow
+    /// Send by a socket, never more than 64 packets ahead of the other end: no packet is lost, even
+    /// if the other end is slow
     #[arg(long, conflicts_with_all = ["duration", "rate", "batch", "cpu"])]
     paced: bool,
     /// Source addresses
@@ -98,8 +99,14 @@ struct Arguments {
 struct Mac([u8; 6]);
 
 fn parse_mac(text: &str) -> Result<Mac> {
-    let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect::<Result<Vec<_>, _>>()?;
-    bytes.try_into().map(Mac).map_err(|_| anyhow!("an Ethernet address has six bytes"))
+    let bytes = text
+        .split(':')
+        .map(|byte| u8::from_str_radix(byte, 16))
+        .collect::<Result<Vec<_>, _>>()?;
+    bytes
+        .try_into()
+        .map(Mac)
+        .map_err(|_| anyhow!("an Ethernet address has six bytes"))
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -121,7 +128,10 @@ impl From<Transport> for Protocol {
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let namespace = arguments.netns.as_deref().map_or_else(Namespace::current, Namespace::open)?;
+    let namespace = arguments
+        .netns
+        .as_deref()
+        .map_or_else(Namespace::current, Namespace::open)?;
     let spread = Spread {
         addresses: arguments.addresses,
         ports: arguments.ports,
@@ -134,21 +144,40 @@ fn main() -> Result<()> {
         generate(&arguments, &namespace, spread)?
     };
     let seconds = time.as_secs_f64();
-    println!("{sent} packets in {seconds:.3} s, {:.3} Mpps", sent as f64 / seconds / 1e6);
+    println!(
+        "{sent} packets in {seconds:.3} s, {:.3} Mpps",
+        sent as f64 / seconds / 1e6
+    );
     Ok(())
 }
 
-fn send_paced(arguments: &Arguments, namespace: &Namespace, spread: Spread) -> Result<(u64, Duration)> {
+fn send_paced(
+    arguments: &Arguments,
+    namespace: &Namespace,
+    spread: Spread,
+) -> Result<(u64, Duration)> {
     let mut sender = PacedSender::new(namespace, &arguments.interface, frame(arguments)?, spread)?;
     let start = Instant::now();
     sender.send(arguments.count.unwrap_or(DEFAULT_COUNT))?;
     Ok((sender.sent(), start.elapsed()))
 }
 
-fn generate(arguments: &Arguments, namespace: &Namespace, spread: Spread) -> Result<(u64, Duration)> {
-    let options =
-        GeneratorOptions { frame: frame(arguments)?, spread, batch: arguments.batch, cpu: arguments.cpu };
-    let mut load = Load { count: arguments.count, rate: arguments.rate, ..Load::default() };
+fn generate(
+    arguments: &Arguments,
+    namespace: &Namespace,
+    spread: Spread,
+) -> Result<(u64, Duration)> {
+    let options = GeneratorOptions {
+        frame: frame(arguments)?,
+        spread,
+        batch: arguments.batch,
+        cpu: arguments.cpu,
+    };
+    let mut load = Load {
+        count: arguments.count,
+        rate: arguments.rate,
+        ..Load::default()
+    };
     if let Some(seconds) = arguments.duration {
         load.duration = Some(Duration::try_from_secs_f64(seconds).context("--duration")?);
     } else if load.count.is_none() {
@@ -165,7 +194,9 @@ fn frame(arguments: &Arguments) -> Result<Frame> {
         return Frame::from_bytes(decode_hex(hex)?);
     }
     if let Some(file) = &arguments.file {
-        return Frame::from_bytes(std::fs::read(file).with_context(|| format!("read {}", file.display()))?);
+        return Frame::from_bytes(
+            std::fs::read(file).with_context(|| format!("read {}", file.display()))?,
+        );
     }
     Frame::build(&FrameOptions {
         protocol: arguments.protocol.into(),
@@ -181,7 +212,10 @@ fn frame(arguments: &Arguments) -> Result<Frame> {
 }
 
 fn decode_hex(text: &str) -> Result<Vec<u8>> {
-    let digits: Vec<char> = text.chars().filter(|c| !c.is_whitespace() && *c != ':').collect();
+    let digits: Vec<char> = text
+        .chars()
+        .filter(|c| !c.is_whitespace() && *c != ':')
+        .collect();
     if !digits.len().is_multiple_of(2) {
         bail!("--hex has an odd number of digits");
     }

@@ -1,6 +1,7 @@
-//! `unit [--without WORD]... COMMAND...` runs a command with the rights that `deploy/twinprobe.service` leaves to the
-//! daemon, as systemd 252 reads it: capabilities, system calls, file mode mask. WORD is a capability (`CAP_KILL`) or a
-//! system call that the command must not have either.
+//! `unit [--without WORD]... COMMAND...` runs a command with the rights that
+//! `deploy/twinprobe.service` leaves to the daemon, as systemd 252 reads it: capabilities, system
+//! calls, file mode mask. WORD is a capability (`CAP_KILL`) or a system call that the command must
+//! not have either.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -46,20 +47,29 @@ fn run(mut arguments: &[String]) -> Result<std::convert::Infallible> {
         without.push(word.as_str());
         arguments = rest;
     }
-    let [program, arguments @ ..] = arguments else { bail!("no command") };
-    let unlimited = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    let [program, arguments @ ..] = arguments else {
+        bail!("no command")
+    };
+    let unlimited = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
     if settings("LimitMEMLOCK").any(|word| word == "infinity") {
-        // SAFETY: a structure that outlives the call. Without CAP_SYS_RESOURCE the limit does not change.
+        // SAFETY: a structure that outlives the call. Without CAP_SYS_RESOURCE the limit does not
+        // change.
         unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const unlimited) };
     }
     for mask in settings("UMask") {
         // SAFETY: the call takes a number and always succeeds.
         unsafe { libc::umask(libc::mode_t::from_str_radix(mask, 8)?) };
     }
-    let kept: Vec<&str> = settings("CapabilityBoundingSet").filter(|name| !without.contains(name)).collect();
+    let kept: Vec<&str> = settings("CapabilityBoundingSet")
+        .filter(|name| !without.contains(name))
+        .collect();
     for (number, name) in CAPABILITIES.split_whitespace().enumerate() {
         if !kept.contains(&format!("CAP_{name}").as_str()) {
-            // SAFETY: the call takes numbers. It fails for capabilities that this kernel does not know.
+            // SAFETY: the call takes numbers. It fails for capabilities that this kernel does not
+            // know.
             unsafe { libc::prctl(libc::PR_CAPBSET_DROP, number, 0_u64, 0_u64, 0_u64) };
         }
     }
@@ -75,7 +85,9 @@ fn run(mut arguments: &[String]) -> Result<std::convert::Infallible> {
 /// The words of all lines of the unit that set `name`.
 fn settings(name: &'static str) -> impl Iterator<Item = &'static str> {
     let value = move |line: &'static str| line.strip_prefix(name)?.strip_prefix('=');
-    UNIT.lines().filter_map(value).flat_map(str::split_whitespace)
+    UNIT.lines()
+        .filter_map(value)
+        .flat_map(str::split_whitespace)
 }
 
 fn filter(without: &[&str]) -> Result<seccompiler::BpfProgram> {
@@ -84,7 +96,9 @@ fn filter(without: &[&str]) -> Result<seccompiler::BpfProgram> {
         .find_map(|path| fs::read_to_string(path).ok())
         .context("no numbers of system calls")?;
     let number = |line: &str| {
-        let (name, number) = line.strip_prefix("#define __NR_")?.split_once(char::is_whitespace)?;
+        let (name, number) = line
+            .strip_prefix("#define __NR_")?
+            .split_once(char::is_whitespace)?;
         Some((name.to_owned(), number.trim().parse().ok()?))
     };
     let numbers: BTreeMap<String, i64> = header.lines().filter_map(number).collect();
@@ -101,10 +115,19 @@ fn filter(without: &[&str]) -> Result<seccompiler::BpfProgram> {
         libc::ENOSYS
     };
     let (other, matching) = (SeccompAction::Errno(code as u32), SeccompAction::Allow);
-    let filter = SeccompFilter::new(allowed.collect(), other, matching, std::env::consts::ARCH.try_into()?)?;
+    let filter = SeccompFilter::new(
+        allowed.collect(),
+        other,
+        matching,
+        std::env::consts::ARCH.try_into()?,
+    )?;
     Ok(filter.try_into()?)
 }
 
 fn check(result: i32) -> io::Result<()> {
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

@@ -26,7 +26,10 @@ pub fn variants(name: &str) -> Vec<(&'static str, Value)> {
         "bytes.bpf.c" => xdp(json!({})),
         "counter.bpf.c" => xdp(json!({ "FLOWS": "64" })),
         "counters.bpf.c" => each(json!({ "VERDICT": "0" })),
-        "echo.bpf.c" => vec![with("xdp", json!({ "INGRESS": "1" })), with("tc", json!({}))],
+        "echo.bpf.c" => vec![
+            with("xdp", json!({ "INGRESS": "1" })),
+            with("tc", json!({})),
+        ],
         "egress.bpf.c" => vec![with("tc", json!({ "IFINDEX": "1" }))],
         "events.bpf.c" => {
             let more = json!({ "TAIL": "7", "OTHERS": "1", "DISCARD": "3" });
@@ -40,12 +43,22 @@ pub fn variants(name: &str) -> Vec<(&'static str, Value)> {
             json!({ "IFINDEX": "1", "TEMPLATE": "0", "ADDRESS": "26", "BASE_ADDRESS": "1", "ADDRESSES": "2", "PORTS": "2" }),
         ),
         "layouts.bpf.c" => (0..4)
-            .flat_map(|layout| each(json!({ "LAYOUT": layout.to_string(), "VERDICT": "0", "PASS": "0" })))
+            .flat_map(|layout| {
+                each(json!({ "LAYOUT": layout.to_string(), "VERDICT": "0", "PASS": "0" }))
+            })
             .collect(),
         "model.bpf.c" => {
-            let maps = ["array", "hash", "percpu_array", "percpu_hash", "trie", "global", "nested", "queue"];
-            let mut defines =
-                json!({ "PASS": "0", "DROP": "1", "TYPE_hash": "BPF_MAP_TYPE_LRU_HASH", "VARIANT": "0" });
+            let maps = [
+                "array",
+                "hash",
+                "percpu_array",
+                "percpu_hash",
+                "trie",
+                "global",
+                "nested",
+                "queue",
+            ];
+            let mut defines = json!({ "PASS": "0", "DROP": "1", "TYPE_hash": "BPF_MAP_TYPE_LRU_HASH", "VARIANT": "0" });
             for map in maps {
                 for (name, value) in [("ON", "1"), ("ENTRIES", "256"), ("LAYOUT", "2")] {
                     defines[format!("{name}_{map}")] = json!(value);
@@ -63,9 +76,16 @@ pub fn variants(name: &str) -> Vec<(&'static str, Value)> {
         "header.bpf.c" | "losses.bpf.c" | "meanings.bpf.c" => each(json!({})),
         "replay.bpf.c" => vec![with("xdp", json!({})), with("tc", json!({ "TC": "1" }))],
         "shared.bpf.c" => each(json!({ "FIELD": "in", "VERDICT": "0" })),
-        "stack.bpf.c" => vec![with("xdp", json!({ "BYTES": "1" })), with("tc", json!({ "TC": "1" }))],
+        "stack.bpf.c" => {
+            vec![
+                with("xdp", json!({ "BYTES": "1" })),
+                with("tc", json!({ "TC": "1" })),
+            ]
+        }
         "inner.bpf.c" => xdp(json!({ "OUTER": "BPF_MAP_TYPE_ARRAY_OF_MAPS" })),
-        "init.bpf.c" | "maps.bpf.c" | "sums.bpf.c" | "windows.bpf.c" => xdp(json!({ "VERDICT": "XDP_PASS" })),
+        "init.bpf.c" | "maps.bpf.c" | "sums.bpf.c" | "windows.bpf.c" => {
+            xdp(json!({ "VERDICT": "XDP_PASS" }))
+        }
         _ => panic!("{name}: which macros does it need?"),
     }
 }

@@ -1,8 +1,10 @@
-//! The server of a disk: a FUSE file system with one file, the disk, and commands that let it fail or lose power.
+//! The server of a disk: a FUSE file system with one file, the disk, and commands that let it fail
+//! or lose power.
 //!
-//! The server is a separate process ([`serve`] in `src/bin/block-device.rs`) that never touches files on the disk: a
-//! process that served a disk to itself could not be killed while one of its threads waits for the disk. When the test ends,
-//! however it ends, the pipe of commands closes and the server ends; a disk that is still mounted gets errors then.
+//! The server is a separate process ([`serve`] in `src/bin/block-device.rs`) that never touches
+//! files on the disk: a process that served a disk to itself could not be killed while one of its
+//! threads waits for the disk. When the test ends, however it ends, the pipe of commands closes and
+//! the server ends; a disk that is still mounted gets errors then.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead as _, Write as _};
@@ -13,8 +15,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
-    ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
+    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner,
+    OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request,
+    WriteFlags,
 };
 use parking_lot::Mutex;
 
@@ -40,8 +43,8 @@ enum Failing {
 #[derive(Debug)]
 struct State {
     image: Image,
-    /// The number of the disk's file. After a loss of power or an unmount another file takes its place, so that a program that
-    /// still has the earlier one can do nothing to the disk.
+    /// The number of the disk's file. After a loss of power or an unmount another file takes its
+    /// place, so that a program that still has the earlier one can do nothing to the disk.
     generation: u64,
     failing: Failing,
     /// The number of writes and flushes until the power fails.
@@ -66,8 +69,8 @@ pub fn serve(at: &Path, size: u64) -> Result<()> {
     let device = Device(Arc::new(Mutex::new(state)));
     let mut options = fuser::Config::default();
     options.mount_options = vec![fuser::MountOption::FSName("twinprobe-test".to_owned())];
-    // The session stays until the end: an unmount would wait for programs that still use the disk, but the
-    // end of the process does not.
+    // The session stays until the end: an unmount would wait for programs that still use the disk,
+    // but the end of the process does not.
     let session = fuser::spawn_mount(device.clone(), at, &options).context("mount the disk")?;
     println!("ready");
     for line in io::stdin().lock().lines() {
@@ -133,7 +136,11 @@ impl State {
             mtime: UNIX_EPOCH,
             ctime: UNIX_EPOCH,
             crtime: UNIX_EPOCH,
-            kind: if is_root { FileType::Directory } else { FileType::RegularFile },
+            kind: if is_root {
+                FileType::Directory
+            } else {
+                FileType::RegularFile
+            },
             perm: if is_root { 0o700 } else { 0o600 },
             nlink: 1,
             uid: 0,
@@ -156,8 +163,11 @@ impl State {
 
     /// Tells whether a request of this kind fails. `Failing::Data` stands for a write at `range`.
     fn fails(&self, inode: INodeNo, kind: Failing, range: &Range<u64>) -> bool {
-        let in_journal =
-            || self.journal.iter().any(|place| place.start < range.end && range.start < place.end);
+        let in_journal = || {
+            self.journal
+                .iter()
+                .any(|place| place.start < range.end && range.start < place.end)
+        };
         inode.0 != self.generation + 2
             || match self.failing {
                 Failing::None => false,
@@ -230,7 +240,8 @@ impl Filesystem for Device {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // The kernel calls this at the close of a descriptor, which does not concern the disk's cache.
+        // The kernel calls this at the close of a descriptor, which does not concern the disk's
+        // cache.
         reply.ok();
     }
 

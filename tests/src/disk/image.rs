@@ -1,4 +1,5 @@
-//! The content of a disk with a volatile cache: the content for readers, and the content after a loss of power.
+//! The content of a disk with a volatile cache: the content for readers, and the content after a
+//! loss of power.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,8 +11,8 @@ const BLOCK: u64 = 4096;
 /// The unit that a disk writes as a whole: a write of several may be torn between two.
 const SECTOR: usize = 512;
 
-/// Blocks by number. A block of zeros need not be there, so that an image takes memory only for written
-/// blocks.
+/// Blocks by number. A block of zeros need not be there, so that an image takes memory only for
+/// written blocks.
 type Blocks = HashMap<u64, Arc<[u8; BLOCK as usize]>>;
 
 /// A write that no flush has made durable yet.
@@ -44,7 +45,12 @@ pub struct Lost {
 impl Image {
     /// Makes an image of zeros.
     pub fn new(size: u64) -> Self {
-        Self { size, current: Blocks::new(), durable: Blocks::new(), pending: Vec::new() }
+        Self {
+            size,
+            current: Blocks::new(),
+            durable: Blocks::new(),
+            pending: Vec::new(),
+        }
     }
 
     pub const fn size(&self) -> u64 {
@@ -70,7 +76,10 @@ impl Image {
             return false;
         }
         put(&mut self.current, offset, data);
-        self.pending.push(Write { offset, data: data.to_vec() });
+        self.pending.push(Write {
+            offset,
+            data: data.to_vec(),
+        });
         true
     }
 
@@ -85,11 +94,12 @@ impl Image {
         }
     }
 
-    /// Loses power: of the writes since the last flush some stay, some are lost, and some stay in part.
+    /// Loses power: of the writes since the last flush some stay, some are lost, and some stay in
+    /// part.
     ///
-    /// The remaining writes are written in their order. A disk may write in another order. But a sector with
-    /// two writes has the later one in the end, or the earlier one if the later one is lost: that is also a
-    /// subset.
+    /// The remaining writes are written in their order. A disk may write in another order. But a
+    /// sector with two writes has the later one in the end, or the earlier one if the later one is
+    /// lost: that is also a subset.
     pub fn lose_power(&mut self, seed: u64) -> Lost {
         let mut random = Random::seeded(seed);
         // Small seeds differ in few bits, so the first random numbers are similar.
@@ -107,7 +117,11 @@ impl Image {
                 lost.torn += 1;
                 for (n, sector) in write.data.chunks(SECTOR).enumerate() {
                     if random.below(2) == 0 {
-                        put(&mut self.durable, write.offset + (n * SECTOR) as u64, sector);
+                        put(
+                            &mut self.durable,
+                            write.offset + (n * SECTOR) as u64,
+                            sector,
+                        );
                     }
                 }
             } else {
@@ -120,7 +134,10 @@ impl Image {
 }
 
 /// Returns the pieces of a range: the block, the place in it, and the part of the range.
-fn pieces(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
+fn pieces(
+    offset: u64,
+    length: usize,
+) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
     let mut from = 0;
     std::iter::from_fn(move || {
         let at = offset + from as u64;
@@ -134,7 +151,9 @@ fn pieces(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, std::
 
 fn put(blocks: &mut Blocks, offset: u64, data: &[u8]) {
     for (number, within, part) in pieces(offset, data.len()) {
-        let block = blocks.entry(number).or_insert_with(|| Arc::new([0; BLOCK as usize]));
+        let block = blocks
+            .entry(number)
+            .or_insert_with(|| Arc::new([0; BLOCK as usize]));
         let piece = &data[part];
         Arc::make_mut(block)[within..within + piece.len()].copy_from_slice(piece);
     }
@@ -170,7 +189,10 @@ mod tests {
                 data if data == [0; 1024] => gone += 1,
                 _ => torn += 1,
             }
-            assert!(image.read(0, 4096).iter().all(|byte| [1, 2].contains(byte)), "seed {seed}");
+            assert!(
+                image.read(0, 4096).iter().all(|byte| [1, 2].contains(byte)),
+                "seed {seed}"
+            );
             let after = image.read(0, 16384);
             image.lose_power(seed + 1);
             assert_eq!(image.read(0, 16384), after, "nothing was written meanwhile");

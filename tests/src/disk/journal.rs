@@ -1,5 +1,5 @@
-//! The place of a file system's journal on the disk, so that a disk can fail elsewhere only: a file system that can't write
-//! its journal gives up for good, and no program can continue with it.
+//! The place of a file system's journal on the disk, so that a disk can fail elsewhere only: a file
+//! system that can't write its journal gives up for good, and no program can continue with it.
 
 use std::ops::Range;
 
@@ -19,8 +19,11 @@ pub fn places(image: &Image) -> Vec<Range<u64>> {
 
 /// The superblock of xfs contains the first block of the log as a number in its allocation group.
 fn xfs(superblock: &[u8]) -> Range<u64> {
-    let u32_at =
-        |at: usize| u64::from(u32::from_be_bytes(superblock[at..at + 4].try_into().expect("4 bytes")));
+    let u32_at = |at: usize| {
+        u64::from(u32::from_be_bytes(
+            superblock[at..at + 4].try_into().expect("4 bytes"),
+        ))
+    };
     let (block_size, group_blocks, log_blocks) = (u32_at(4), u32_at(84), u32_at(96));
     let start = u64::from_be_bytes(superblock[48..56].try_into().expect("8 bytes"));
     let group_bits = superblock[124];
@@ -32,11 +35,17 @@ fn xfs(superblock: &[u8]) -> Range<u64> {
 fn ext4(superblock: &[u8]) -> Vec<Range<u64>> {
     const EXTENTS: usize = 0x10c;
     let u16_at = |at: usize| u64::from(u16::from_le_bytes([superblock[at], superblock[at + 1]]));
-    let u32_at =
-        |at: usize| u64::from(u32::from_le_bytes(superblock[at..at + 4].try_into().expect("4 bytes")));
+    let u32_at = |at: usize| {
+        u64::from(u32::from_le_bytes(
+            superblock[at..at + 4].try_into().expect("4 bytes"),
+        ))
+    };
     let block_size = 1024 << u32_at(0x18);
     let (magic, entries, depth) = (u16_at(EXTENTS), u16_at(EXTENTS + 2), u16_at(EXTENTS + 6));
-    assert!(magic == 0xf30a && depth == 0 && entries <= 4, "the journal is in a few extents");
+    assert!(
+        magic == 0xf30a && depth == 0 && entries <= 4,
+        "the journal is in a few extents"
+    );
     let extent = |n: usize| {
         let at = EXTENTS + 12 * (n + 1);
         let block = (u16_at(at + 6) << 32) | u32_at(at + 8);

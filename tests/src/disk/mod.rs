@@ -1,9 +1,9 @@
 //! A disk that forgets: a block device whose power can fail, with a file system on it.
 //!
-//! The device is a file of a FUSE file system, which a process of its own serves ([`serve`]), behind a loop
-//! device. It keeps the flushed data and, apart from it, the writes since. A loss of power keeps only an
-//! arbitrary part of the later writes, as on a disk with a volatile cache. So it exposes a program that
-//! claims storage without a sync.
+//! The device is a file of a FUSE file system, which a process of its own serves ([`serve`]),
+//! behind a loop device. It keeps the flushed data and, apart from it, the writes since. A loss of
+//! power keeps only an arbitrary part of the later writes, as on a disk with a volatile cache. So
+//! it exposes a program that claims storage without a sync.
 
 mod device;
 mod image;
@@ -44,8 +44,8 @@ pub enum FileSystem {
 /// The requests to a disk that fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failing {
-    /// Writes outside of the file system's journal: files can't be written, and the file system survives it. A btrfs has no
-    /// journal, and does not.
+    /// Writes outside of the file system's journal: files can't be written, and the file system
+    /// survives it. A btrfs has no journal, and does not.
     Data,
     /// Writes and flushes. File systems with a journal give up for good.
     Writes,
@@ -66,7 +66,13 @@ impl FileSystem {
     /// Returns options that make only the necessary writes.
     const fn make_options(self) -> &'static [&'static str] {
         match self {
-            Self::Ext4 => &["-q", "-J", "size=16", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1"],
+            Self::Ext4 => &[
+                "-q",
+                "-J",
+                "size=16",
+                "-E",
+                "nodiscard,lazy_itable_init=1,lazy_journal_init=1",
+            ],
             Self::Xfs => &["-q", "-K"],
             Self::Btrfs => &["-q", "-K"],
         }
@@ -94,12 +100,19 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Makes a disk with an empty file system and mounts it at `at`. The server's files are in the directory `below`.
+    /// Makes a disk with an empty file system and mounts it at `at`. The server's files are in the
+    /// directory `below`.
     pub fn mount(kind: FileSystem, at: &Path, below: &Path) -> Result<Self> {
         fs::create_dir_all(at)?;
         fs::create_dir_all(below)?;
         let server = Mutex::new(Server::start(below)?);
-        let disk = Self { kind, at: at.to_owned(), below: below.to_owned(), server, room: Room::of(at) };
+        let disk = Self {
+            kind,
+            at: at.to_owned(),
+            below: below.to_owned(),
+            server,
+            room: Room::of(at),
+        };
         let file = disk.file();
         let mut arguments = kind.make_options().to_vec();
         arguments.push(&file);
@@ -123,8 +136,8 @@ impl Disk {
         self.ask("fail all").map(drop)
     }
 
-    /// Takes the power away at the write or flush of this number, counted from now. So a test can stop a program and
-    /// the file system at any of their writes.
+    /// Takes the power away at the write or flush of this number, counted from now. So a test can
+    /// stop a program and the file system at any of their writes.
     pub fn power_off_after(&self, writes: u64) -> Result<()> {
         self.ask(format_args!("off-after {writes}")).map(drop)
     }
@@ -134,20 +147,30 @@ impl Disk {
         Ok(rustix::fs::syncfs(File::open(&self.at)?)?)
     }
 
-    /// Mounts the disk after the power came back. `seed` chooses which writes without a flush have survived.
+    /// Mounts the disk after the power came back. `seed` chooses which writes without a flush have
+    /// survived.
     pub fn power_on(&self, seed: u64) -> Result<Lost> {
         self.detach()?;
         let answer = self.ask(format_args!("power {seed}"))?;
-        let numbers: Vec<usize> = answer.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-        let [kept, torn, dropped] = numbers[..] else { bail!("the disk says {answer:?}") };
+        let numbers: Vec<usize> = answer
+            .split_whitespace()
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        let [kept, torn, dropped] = numbers[..] else {
+            bail!("the disk says {answer:?}")
+        };
         self.attach().context("after a loss of power")?;
-        Ok(Lost { kept, torn, dropped })
+        Ok(Lost {
+            kept,
+            torn,
+            dropped,
+        })
     }
 
     /// Unmounts the file system properly and mounts it again, as a reboot does.
     pub fn remount(&self) -> Result<()> {
-        // Another mount namespace may have a copy of the mount for a moment, so that unmounting would write nothing yet. A file
-        // system that has given up can't be written.
+        // Another mount namespace may have a copy of the mount for a moment, so that unmounting
+        // would write nothing yet. A file system that has given up can't be written.
         let _ = self.write_back();
         self.detach()?;
         self.ask("next")?;
@@ -181,13 +204,25 @@ impl Disk {
 
     fn attach(&self) -> Result<()> {
         // Another test may take the device that is free.
-        let device =
-            wait_for("a loop device", PATIENCE, || output("losetup", &["--find", "--show", &self.file()]))?;
+        let device = wait_for("a loop device", PATIENCE, || {
+            output("losetup", &["--find", "--show", &self.file()])
+        })?;
         let device = String::from_utf8(device)?;
         let device = device.trim();
         let at = text(&self.at)?;
-        let mounted = run("mount", &["-t", self.kind.name(), "-o", self.kind.mount_options(), device, at]);
-        // The kernel detaches a device in use when its last user has ended, even if this process is killed.
+        let mounted = run(
+            "mount",
+            &[
+                "-t",
+                self.kind.name(),
+                "-o",
+                self.kind.mount_options(),
+                device,
+                at,
+            ],
+        );
+        // The kernel detaches a device in use when its last user has ended, even if this process is
+        // killed.
         let detached = run("losetup", &["--detach", device]);
         mounted.and(detached)
     }
@@ -199,12 +234,22 @@ impl Disk {
 
     /// Returns the path of the disk's file, which is another one after each loss of power.
     fn file(&self) -> String {
-        let generation = self.server.lock().unwrap_or_else(PoisonError::into_inner).generation;
-        self.below.join(format!("disk-{generation}")).display().to_string()
+        let generation = self
+            .server
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .generation;
+        self.below
+            .join(format!("disk-{generation}"))
+            .display()
+            .to_string()
     }
 
     fn ask(&self, command: impl Display) -> Result<String> {
-        self.server.lock().unwrap_or_else(PoisonError::into_inner).ask(command)
+        self.server
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .ask(command)
     }
 }
 
@@ -237,7 +282,12 @@ impl Server {
             .context("start the server of a disk")?;
         let commands = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().context("a pipe")?);
-        let mut server = Self { child, commands, answers, generation: 0 };
+        let mut server = Self {
+            child,
+            commands,
+            answers,
+            generation: 0,
+        };
         let line = server.line()?;
         ensure!(line == "ready", "the server of a disk says {line:?}");
         Ok(server)
@@ -254,7 +304,9 @@ impl Server {
         let commands = self.commands.as_mut().context("a pipe")?;
         writeln!(commands, "{command}")?;
         let line = self.line()?;
-        let answer = line.strip_prefix("ok").with_context(|| format!("{command}: {line:?}"))?;
+        let answer = line
+            .strip_prefix("ok")
+            .with_context(|| format!("{command}: {line:?}"))?;
         if command.starts_with("power") || command == "next" {
             self.generation += 1;
         }

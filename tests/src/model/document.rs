@@ -13,15 +13,25 @@ pub type Rows = BTreeMap<&'static str, BTreeMap<Key, u64>>;
 
 /// Returns the counts of one metric of a document, and the numbers of the packets that were queued.
 pub fn rows(metric: &MetricSpec, reading: &Value) -> Result<(Rows, Vec<u32>)> {
-    let entries = reading["entries"].as_array().with_context(|| format!("no entries in {reading}"))?;
-    let mut rows: Rows = metric.fields().iter().map(|field| (*field, BTreeMap::new())).collect();
+    let entries = reading["entries"]
+        .as_array()
+        .with_context(|| format!("no entries in {reading}"))?;
+    let mut rows: Rows = metric
+        .fields()
+        .iter()
+        .map(|field| (*field, BTreeMap::new()))
+        .collect();
     let mut numbers = Vec::new();
     match metric.map {
         "queue" => {
             for entry in entries {
                 let number = entry["value"].as_u64().context("a number in the queue")? as u32;
                 numbers.push(number);
-                *rows.get_mut("").context("one field")?.entry(number >> SHIFT).or_default() += 1;
+                *rows
+                    .get_mut("")
+                    .context("one field")?
+                    .entry(number >> SHIFT)
+                    .or_default() += 1;
             }
         }
         "global" => {
@@ -31,10 +41,16 @@ pub fn rows(metric: &MetricSpec, reading: &Value) -> Result<(Rows, Vec<u32>)> {
         }
         "nested" => {
             for outer in entries {
-                let inner = outer["value"]["entries"].as_array().context("inner entries")?;
+                let inner = outer["value"]["entries"]
+                    .as_array()
+                    .context("inner entries")?;
                 for entry in inner {
                     let key = number(&entry["key"])?;
-                    ensure!(outer["key"] == key % 2, "key {key} is in the map of {}", outer["key"]);
+                    ensure!(
+                        outer["key"] == key % 2,
+                        "key {key} is in the map of {}",
+                        outer["key"]
+                    );
                     add(metric, key as Key, &entry["value"], &mut rows)?;
                 }
             }
@@ -47,7 +63,12 @@ pub fn rows(metric: &MetricSpec, reading: &Value) -> Result<(Rows, Vec<u32>)> {
         }
         _ => {
             for entry in entries {
-                add(metric, number(&entry["key"])? as Key, &entry["value"], &mut rows)?;
+                add(
+                    metric,
+                    number(&entry["key"])? as Key,
+                    &entry["value"],
+                    &mut rows,
+                )?;
             }
         }
     }
@@ -55,14 +76,25 @@ pub fn rows(metric: &MetricSpec, reading: &Value) -> Result<(Rows, Vec<u32>)> {
 }
 
 fn number(value: &Value) -> Result<u64> {
-    value.as_u64().with_context(|| format!("{value} is not a number"))
+    value
+        .as_u64()
+        .with_context(|| format!("{value} is not a number"))
 }
 
 fn add(metric: &MetricSpec, key: Key, value: &Value, rows: &mut Rows) -> Result<()> {
     for (field, rows) in rows {
-        let weight = WEIGHTS.iter().find(|(name, _)| name == field).map_or(1, |(_, weight)| *weight);
-        let found = if field.is_empty() { value } else { &value[*field] };
-        let Some(found) = found.as_u64() else { bail!("no {field} in {value} of {}", metric.map) };
+        let weight = WEIGHTS
+            .iter()
+            .find(|(name, _)| name == field)
+            .map_or(1, |(_, weight)| *weight);
+        let found = if field.is_empty() {
+            value
+        } else {
+            &value[*field]
+        };
+        let Some(found) = found.as_u64() else {
+            bail!("no {field} in {value} of {}", metric.map)
+        };
         ensure!(
             found % weight == 0,
             "{}, key {key}: {field} is {found}, no multiple of {weight}",
@@ -70,7 +102,11 @@ fn add(metric: &MetricSpec, key: Key, value: &Value, rows: &mut Rows) -> Result<
         );
         // Arrays have zeros for the keys without packets.
         if found > 0 {
-            ensure!(rows.insert(key, found / weight).is_none(), "{}: key {key} comes twice", metric.map);
+            ensure!(
+                rows.insert(key, found / weight).is_none(),
+                "{}: key {key} comes twice",
+                metric.map
+            );
         }
     }
     Ok(())

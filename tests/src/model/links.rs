@@ -49,9 +49,12 @@ impl Attachment {
                 }
                 Ok(())
             }
-            Self::Filter(interface, direction) => {
-                monitor.run("tc", &["filter", "del", "dev", interface, direction, "prio", "65000"])
-            }
+            Self::Filter(interface, direction) => monitor.run(
+                "tc",
+                &[
+                    "filter", "del", "dev", interface, direction, "prio", "65000",
+                ],
+            ),
         }
     }
 
@@ -65,14 +68,20 @@ impl Attachment {
 }
 
 fn has_filter(monitor: &Namespace, interface: &str, direction: &str) -> Result<bool> {
-    Ok(monitor.output("tc", &["filter", "show", "dev", interface, direction])?.contains("pref 65000 "))
+    Ok(monitor
+        .output("tc", &["filter", "show", "dev", interface, direction])?
+        .contains("pref 65000 "))
 }
 
 fn link_pins(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut pins = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten() {
         let path = entry?.path();
-        if path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("link_")) {
+        if path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.starts_with("link_"))
+        {
             pins.push(path);
         }
     }

@@ -24,15 +24,24 @@ use crate::explore::{self, Limits, tell, without};
 
 /// Does the steps one after the other with a new daemon. `done` becomes the number of steps begun.
 fn run(seed: u64, steps: &[Step], done: &mut usize) -> Result<()> {
-    let method = if seed.is_multiple_of(3) { "clsact" } else { "auto" };
-    let mut world =
-        World::new(DaemonOptions::default().argument("--tc-attach").argument(method), seed % 5 == 4)?;
+    let method = if seed.is_multiple_of(3) {
+        "clsact"
+    } else {
+        "auto"
+    };
+    let mut world = World::new(
+        DaemonOptions::default()
+            .argument("--tc-attach")
+            .argument(method),
+        seed % 5 == 4,
+    )?;
     for (number, step) in steps.iter().enumerate() {
         if world.is_exhausted() {
             break;
         }
         *done = number + 1;
-        let result = steps::execute(&mut world, step).with_context(|| format!("step {number}, {step}"));
+        let result =
+            steps::execute(&mut world, step).with_context(|| format!("step {number}, {step}"));
         if result.is_err()
             && let Some(daemon) = &world.daemon
             && std::env::var_os("TWINPROBE_MODEL_LOG").is_some()
@@ -47,7 +56,10 @@ fn run(seed: u64, steps: &[Step], done: &mut usize) -> Result<()> {
 fn plan(seed: u64, length: usize) -> Vec<Step> {
     let mut steps = plan::plan(seed, length);
     // The environment can exclude steps with known failures.
-    let names = plan::NAMES.into_iter().filter(|name| without(name)).collect::<Vec<_>>();
+    let names = plan::NAMES
+        .into_iter()
+        .filter(|name| without(name))
+        .collect::<Vec<_>>();
     steps.retain(|step| !names.iter().any(|name| step.to_string().contains(name)));
     steps
 }

@@ -1,4 +1,5 @@
-//! The steps of a test. Each step is possible after all other steps, so that a list of them can be shortened.
+//! The steps of a test. Each step is possible after all other steps, so that a list of them can be
+//! shortened.
 
 use std::fmt;
 
@@ -34,7 +35,8 @@ pub const NAMES: [&str; 19] = [
     "Unreadable",
 ];
 
-/// The points at which the daemon can die in a change or a reading, and how often a step passes them at most.
+/// The points at which the daemon can die in a change or a reading, and how often a step passes
+/// them at most.
 pub const POINTS: [(&str, u64); 25] = [
     ("pinned", 1),
     ("saved", 1),
@@ -207,7 +209,11 @@ pub fn plan(seed: u64, steps: usize) -> Vec<Step> {
     random.below(2);
     let mut plan = Vec::new();
     for probe in 0..PROBES.len() {
-        plan.push(Step::Put { probe, seed: random.below(u64::MAX), traffic: false });
+        plan.push(Step::Put {
+            probe,
+            seed: random.below(u64::MAX),
+            traffic: false,
+        });
     }
     while plan.len() < steps {
         if random.below(2) == 0 {
@@ -219,7 +225,10 @@ pub fn plan(seed: u64, steps: usize) -> Vec<Step> {
 }
 
 fn send(random: &mut Random) -> Step {
-    Step::Send { packets: 1 + random.below(150), dropped: random.below(4) == 0 }
+    Step::Send {
+        packets: 1 + random.below(150),
+        dropped: random.below(4) == 0,
+    }
 }
 
 fn choose(random: &mut Random) -> Step {
@@ -230,25 +239,57 @@ fn choose(random: &mut Random) -> Step {
             collector: pick(random, &[None, Some("a"), Some("b")]),
             back: random.below(3),
         },
-        50..53 => Step::Reread { probe: probe(random), back: random.below(5) },
-        53..58 => Step::Restart { kill: random.below(2) == 0, traffic: random.below(2) == 0 },
+        50..53 => Step::Reread {
+            probe: probe(random),
+            back: random.below(5),
+        },
+        53..58 => Step::Restart {
+            kill: random.below(2) == 0,
+            traffic: random.below(2) == 0,
+        },
         58..76 => {
             let (point, times) = pick(random, &POINTS);
             let time = 1 + random.below(times);
-            Step::Crash { point, time, step: Box::new(request(random)) }
+            Step::Crash {
+                point,
+                time,
+                step: Box::new(request(random)),
+            }
         }
-        76..86 => Step::Kill { after: random.below(500), step: Box::new(request(random)) },
-        86..91 => Step::Reboot { kill: random.below(2) == 0 },
+        76..86 => Step::Kill {
+            after: random.below(500),
+            step: Box::new(request(random)),
+        },
+        86..91 => Step::Reboot {
+            kill: random.below(2) == 0,
+        },
         91..94 => Step::DetachOnExit,
-        94..97 => Step::Link { rename: random.below(3) == 0 },
+        94..97 => Step::Link {
+            rename: random.below(3) == 0,
+        },
         97..99 => {
             let seed = random.below(u64::MAX);
-            let put = Step::Put { probe: PATTERN, seed, traffic: random.below(2) == 0 };
-            let step = if random.below(4) > 0 { put } else { request(random) };
-            Step::Arrive { after: random.below(300), step: Box::new(step) }
+            let put = Step::Put {
+                probe: PATTERN,
+                seed,
+                traffic: random.below(2) == 0,
+            };
+            let step = if random.below(4) > 0 {
+                put
+            } else {
+                request(random)
+            };
+            Step::Arrive {
+                after: random.below(300),
+                step: Box::new(step),
+            }
         }
-        99..104 => Step::SendExtra { packets: 1 + random.below(50) },
-        104..106 => Step::Detach { which: random.below(8) },
+        99..104 => Step::SendExtra {
+            packets: 1 + random.below(50),
+        },
+        104..106 => Step::Detach {
+            which: random.below(8),
+        },
         106..108 => Step::SecondDaemon,
         108..113 => Step::Descriptors {
             more: random.below(40),
@@ -259,17 +300,35 @@ fn choose(random: &mut Random) -> Step {
             let full = random.below(2) == 0;
             let mut steps: Vec<Step> = (0..=random.below(3)).map(|_| request(random)).collect();
             if random.below(3) == 0 {
-                steps.insert(1, Step::Restart { kill: true, traffic: false });
+                steps.insert(
+                    1,
+                    Step::Restart {
+                        kill: true,
+                        traffic: false,
+                    },
+                );
             }
             Step::Disk { full, steps }
         }
         117..121 => Step::Space,
-        121..126 => Step::SendSpace { packets: 1 + random.below(50) },
-        126..129 => Step::Clock { seconds: pick(random, &[-3600, -5, 0, 0, 7, 3600]) },
-        129 => Step::Busy { step: Box::new(request(random)) },
-        130..132 => Step::NoCompiler { probe: probe(random) },
-        132..134 => Step::Unreadable { probe: probe(random) },
-        _ => Step::Wait { milliseconds: random.below(300) },
+        121..126 => Step::SendSpace {
+            packets: 1 + random.below(50),
+        },
+        126..129 => Step::Clock {
+            seconds: pick(random, &[-3600, -5, 0, 0, 7, 3600]),
+        },
+        129 => Step::Busy {
+            step: Box::new(request(random)),
+        },
+        130..132 => Step::NoCompiler {
+            probe: probe(random),
+        },
+        132..134 => Step::Unreadable {
+            probe: probe(random),
+        },
+        _ => Step::Wait {
+            milliseconds: random.below(300),
+        },
     }
 }
 
@@ -281,12 +340,28 @@ fn request(random: &mut Random) -> Step {
     let probe = probe(random);
     let traffic = random.below(3) > 0;
     match random.below(20) {
-        0..7 => Step::Put { probe, seed: random.below(u64::MAX), traffic },
-        7..9 => Step::Refuse { probe, how: random.below(5), traffic },
-        9 => Step::Rollback { probe, back: random.below(3), traffic },
+        0..7 => Step::Put {
+            probe,
+            seed: random.below(u64::MAX),
+            traffic,
+        },
+        7..9 => Step::Refuse {
+            probe,
+            how: random.below(5),
+            traffic,
+        },
+        9 => Step::Rollback {
+            probe,
+            back: random.below(3),
+            traffic,
+        },
         10 => Step::Delete { probe, traffic },
         11..14 => Step::Read { probe, traffic },
-        14..16 => Step::HangUp { probe, bytes: random.below(6000) as usize, traffic },
+        14..16 => Step::HangUp {
+            probe,
+            bytes: random.below(6000) as usize,
+            traffic,
+        },
         _ => Step::Close { probe, traffic },
     }
 }

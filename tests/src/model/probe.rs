@@ -16,11 +16,20 @@ use crate::windows::Windows;
 /// A change of a probe's maps that holds from some window on.
 #[derive(Clone, Debug)]
 pub enum Turn {
-    /// The probe has another configuration. `crashed`: the daemon died before it retired the old one.
-    Put { spec: Box<ProbeSpec>, since: i128, crashed: bool },
-    /// The probe was deployed anew after the windows up to `last` were closed. `graceful`: nothing was left in the
-    /// maps.
-    Anew { last: u64, graceful: bool, since: i128 },
+    /// The probe has another configuration. `crashed`: the daemon died before it retired the old
+    /// one.
+    Put {
+        spec: Box<ProbeSpec>,
+        since: i128,
+        crashed: bool,
+    },
+    /// The probe was deployed anew after the windows up to `last` were closed. `graceful`: nothing
+    /// was left in the maps.
+    Anew {
+        last: u64,
+        graceful: bool,
+        since: i128,
+    },
 }
 
 /// The model of one probe.
@@ -84,20 +93,36 @@ impl ProbeModel {
     fn begin(&mut self, metric: &MetricSpec, since: i128) {
         for field in metric.fields() {
             let name = (metric.map, *field);
-            self.ledger.begin(name, metric.mode, metric.is_single(), metric.room(), since);
+            self.ledger
+                .begin(name, metric.mode, metric.is_single(), metric.room(), since);
         }
     }
 
     /// Checks all windows since the last call. The change `turn` holds from one of them on.
     pub fn collect(&mut self, address: &Address, mut turn: Option<Turn>) -> Result<()> {
         let windows = Windows::at(address.clone(), &self.name);
-        let list = windows.try_list(&format!("after={}", self.seq)).context("list windows")?;
-        ensure!(list.lost == 0, "{} windows of {} were lost", list.lost, self.name);
+        let list = windows
+            .try_list(&format!("after={}", self.seq))
+            .context("list windows")?;
+        ensure!(
+            list.lost == 0,
+            "{} windows of {} were lost",
+            list.lost,
+            self.name
+        );
         for listed in &list.windows {
             let answer = windows.try_get(listed.seq)?;
-            ensure!(answer.status == 200, "window {} of {}: {}", listed.seq, self.name, answer.status);
+            ensure!(
+                answer.status == 200,
+                "window {} of {}: {}",
+                listed.seq,
+                self.name,
+                answer.status
+            );
             let document = answer.json();
-            if turn.as_ref().is_some_and(|turn| self.is_after(turn, listed.seq, &document))
+            if turn
+                .as_ref()
+                .is_some_and(|turn| self.is_after(turn, listed.seq, &document))
                 && let Some(turn) = turn.take()
             {
                 self.apply(turn)?;
@@ -120,7 +145,11 @@ impl ProbeModel {
         match turn {
             Turn::Anew { last, .. } => seq > *last,
             Turn::Put { .. } => {
-                let mut windowed = self.spec.metrics.iter().filter(|metric| metric.is_windowed());
+                let mut windowed = self
+                    .spec
+                    .metrics
+                    .iter()
+                    .filter(|metric| metric.is_windowed());
                 windowed.all(|metric| self.reading(document, metric).is_none())
             }
         }
@@ -158,13 +187,18 @@ impl ProbeModel {
             match self.reading(document, &metric) {
                 Some(reading) => {
                     let reading = reading.clone();
-                    self.metric(&metric, &reading, until).context("in a window")?;
+                    self.metric(&metric, &reading, until)
+                        .context("in a window")?;
                     if metric.is_racy() {
                         let fields = metric.fields().iter();
                         fields.for_each(|field| self.ledger.race((metric.map, field), until));
                     }
                 }
-                None => ensure!(!metric.is_windowed(), "{} is missing in {document}", metric.map),
+                None => ensure!(
+                    !metric.is_windowed(),
+                    "{} is missing in {document}",
+                    metric.map
+                ),
             }
         }
         Ok(())
@@ -186,16 +220,22 @@ impl ProbeModel {
                 continue;
             }
             let reading = self.reading(document, &metric);
-            let reading = reading.with_context(|| format!("no {} in {document}", metric.map))?.clone();
-            self.metric(&metric, &reading, since).with_context(|| format!("{} now", self.name))?;
+            let reading = reading
+                .with_context(|| format!("no {} in {document}", metric.map))?
+                .clone();
+            self.metric(&metric, &reading, since)
+                .with_context(|| format!("{} now", self.name))?;
         }
         Ok(())
     }
 
-    /// Checks that a window which was received again is the same. Without `whole` only metrics that it has reset are compared.
+    /// Checks that a window which was received again is the same. Without `whole` only metrics that
+    /// it has reset are compared.
     pub fn again(&self, document: &Value, whole: bool) -> Result<()> {
         let seq = document["window"]["seq"].as_u64().context("a window")?;
-        let Some(known) = self.documents.get(&seq) else { bail!("window {seq} is not retained") };
+        let Some(known) = self.documents.get(&seq) else {
+            bail!("window {seq} is not retained")
+        };
         let mut same = known["window"] == document["window"];
         for metric in &self.spec.metrics {
             let name = metric.name(self.spec.generation);
@@ -203,19 +243,30 @@ impl ProbeModel {
             // A window of another configuration has other metrics.
             same &= a == b || !whole && (a.is_none() || !metric.is_windowed());
         }
-        ensure!(same && (!whole || known == document), "{document} was {known}");
+        ensure!(
+            same && (!whole || known == document),
+            "{document} was {known}"
+        );
         Ok(())
     }
 
     fn apply(&mut self, turn: Turn) -> Result<()> {
         match turn {
-            Turn::Put { spec, since, crashed } => self.put(*spec, since, crashed),
-            Turn::Anew { graceful, since, .. } => {
+            Turn::Put {
+                spec,
+                since,
+                crashed,
+            } => self.put(*spec, since, crashed),
+            Turn::Anew {
+                graceful, since, ..
+            } => {
                 self.gap = true;
                 for name in self.ledger.names() {
                     let mode = self.ledger.counter(name).map(|counter| counter.mode);
                     if graceful && mode.is_some_and(|mode| mode != Mode::Live) {
-                        self.ledger.is_empty(name, since).context("left in the maps at the exit")?;
+                        self.ledger
+                            .is_empty(name, since)
+                            .context("left in the maps at the exit")?;
                     } else {
                         self.ledger.lose(name, false, since);
                     }
@@ -230,8 +281,10 @@ impl ProbeModel {
         self.revision += 1;
         self.revisions.insert(self.revision, self.spec.clone());
         // Content that does not fit into the new maps is in an earlier window.
-        for before in
-            old.metrics.iter().filter(|before| matches!(before.mode, Mode::Window | Mode::Init) && !crashed)
+        for before in old
+            .metrics
+            .iter()
+            .filter(|before| matches!(before.mode, Mode::Window | Mode::Init) && !crashed)
         {
             let now = self.spec.metric(before.map);
             if now.is_some_and(|now| !now.reset && !goes_on(before, now)) {
@@ -250,7 +303,9 @@ impl ProbeModel {
             }
         }
         for metric in self.spec.metrics.clone() {
-            let before = old.metric(metric.map).filter(|before| !metric.reset && goes_on(before, &metric));
+            let before = old
+                .metric(metric.map)
+                .filter(|before| !metric.reset && goes_on(before, &metric));
             for field in metric.fields() {
                 let name = (metric.map, *field);
                 let Some(before) = before.filter(|before| before.fields().contains(field)) else {
@@ -266,7 +321,8 @@ impl ProbeModel {
                     self.ledger.save(name);
                 }
                 if crashed && !is_same(before, &metric) {
-                    // Packets between the copy and the switch may be lost, and so may the content of a queue.
+                    // Packets between the copy and the switch may be lost, and so may the content
+                    // of a queue.
                     if metric.map == "queue" {
                         self.ledger.lose(name, true, since);
                     }
@@ -277,13 +333,18 @@ impl ProbeModel {
         Ok(())
     }
 
-    /// Notes that the daemon died before it committed the replacement by `spec`. Packets that the new programs have
-    /// seen meanwhile are in the maps that both configurations share.
+    /// Notes that the daemon died before it committed the replacement by `spec`. Packets that the
+    /// new programs have seen meanwhile are in the maps that both configurations share.
     pub fn attempted(&mut self, spec: &ProbeSpec, since: i128) {
         for metric in self.spec.metrics.clone() {
-            let shared = spec.metric(metric.map).is_some_and(|new| !new.reset && is_same(&metric, new));
+            let shared = spec
+                .metric(metric.map)
+                .is_some_and(|new| !new.reset && is_same(&metric, new));
             if !shared {
-                metric.fields().iter().for_each(|field| self.ledger.doubt((metric.map, field), since));
+                metric
+                    .fields()
+                    .iter()
+                    .for_each(|field| self.ledger.doubt((metric.map, field), since));
             }
         }
     }
@@ -308,7 +369,11 @@ impl ProbeModel {
 
     /// Returns the last window that all collectors have acknowledged.
     pub fn settled(&self) -> u64 {
-        self.acknowledged.values().min().copied().unwrap_or_default()
+        self.acknowledged
+            .values()
+            .min()
+            .copied()
+            .unwrap_or_default()
     }
 
     /// Notes packets that the probe has seen between `begun` and `ended`.
@@ -320,7 +385,8 @@ impl ProbeModel {
 /// Tells whether a map with a new definition takes over the content of the old map.
 fn goes_on(before: &MetricSpec, now: &MetricSpec) -> bool {
     let same_type = !is_other_type(before, now);
-    let nested = before.map != "nested" || (before.layout, before.entries) == (now.layout, now.entries);
+    let nested =
+        before.map != "nested" || (before.layout, before.entries) == (now.layout, now.entries);
     same_type && nested && !is_other_shape(before, now)
 }
 
@@ -339,5 +405,8 @@ fn is_same(before: &MetricSpec, now: &MetricSpec) -> bool {
 }
 
 fn text(value: &Value) -> Result<String> {
-    Ok(value.as_str().with_context(|| format!("{value} is not a text"))?.to_owned())
+    Ok(value
+        .as_str()
+        .with_context(|| format!("{value} is not a text"))?
+        .to_owned())
 }

@@ -29,7 +29,8 @@ impl Socket {
         let index = namespace.interface_index(interface)?;
         namespace.enter(|| {
             // SAFETY: no pointers are passed.
-            let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+            let fd =
+                unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
             ensure!(fd >= 0, "packet socket: {}", io::Error::last_os_error());
             // SAFETY: the kernel has just given us this descriptor.
             let fd = unsafe { OwnedFd::from_raw_fd(fd) };
@@ -55,7 +56,11 @@ impl Socket {
                 size_of::<libc::sockaddr_ll>() as u32,
             )
         };
-        ensure!(sent == frame.len() as isize, "send a frame: {}", io::Error::last_os_error());
+        ensure!(
+            sent == frame.len() as isize,
+            "send a frame: {}",
+            io::Error::last_os_error()
+        );
         Ok(())
     }
 
@@ -75,8 +80,16 @@ const BASE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 0);
 
 /// Makes a generator of the fixture that sends one burst after the other.
 pub fn generator(namespace: &Namespace, interface: &str) -> Result<Generator> {
-    let spread = Spread { addresses: KEYS << SHIFT, ports: 1, base_address: BASE, base_port: 1024 };
-    let options = GeneratorOptions { spread, ..GeneratorOptions::default() };
+    let spread = Spread {
+        addresses: KEYS << SHIFT,
+        ports: 1,
+        base_address: BASE,
+        base_port: 1024,
+    };
+    let options = GeneratorOptions {
+        spread,
+        ..GeneratorOptions::default()
+    };
     Generator::new(namespace, interface, options)
 }
 

@@ -1,4 +1,5 @@
-//! The configurations of the model's probes: their hooks, the maps they count in, and how these are read.
+//! The configurations of the model's probes: their hooks, the maps they count in, and how these are
+//! read.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,8 @@ use super::ledger::{Key, Mode, Room};
 use crate::random::Random;
 
 const SOURCE: &str = include_str!("../../bpf/model.bpf.c");
-/// The number of low bits of a packet's number that count within its burst; the bits above are the burst's key.
+/// The number of low bits of a packet's number that count within its burst; the bits above are the
+/// burst's key.
 pub const SHIFT: u32 = 12;
 /// The number of bursts that a run can have.
 pub const KEYS: Key = 256;
@@ -18,8 +20,16 @@ pub const WEIGHTS: [(&str, u64); 4] = [("", 1), ("packets", 1), ("bytes", 3), ("
 pub const QUEUED: u32 = 1 << 16;
 
 /// The maps of `model.bpf.c`.
-pub const MAPS: [&str; 8] =
-    ["array", "hash", "percpu_array", "percpu_hash", "trie", "global", "nested", "queue"];
+pub const MAPS: [&str; 8] = [
+    "array",
+    "hash",
+    "percpu_array",
+    "percpu_hash",
+    "trie",
+    "global",
+    "nested",
+    "queue",
+];
 
 /// The hook and interface of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +70,8 @@ pub struct ProbeSpec {
     pub interval: Option<u32>,
     pub collectors: bool,
     pub variant: u32,
-    /// A part of the metrics' names, so that windows tell under which configuration they were closed.
+    /// A part of the metrics' names, so that windows tell under which configuration they were
+    /// closed.
     pub generation: u32,
     /// The namespace's path for [`Place::Space`].
     pub netns: Option<String>,
@@ -98,13 +109,15 @@ impl MetricSpec {
         matches!(self.mode, Mode::Window | Mode::Sum)
     }
 
-    /// Tells whether a reading removes anything from the map, so that the content is part of a window.
+    /// Tells whether a reading removes anything from the map, so that the content is part of a
+    /// window.
     pub fn is_windowed(&self) -> bool {
         self.mode != Mode::Live
     }
 
-    /// Tells whether counts may be lost while the map is read and reset: the map is copied and reset in two
-    /// steps, or a program still has a removed entry. A variable loses counts only by a kill between them.
+    /// Tells whether counts may be lost while the map is read and reset: the map is copied and
+    /// reset in two steps, or a program still has a removed entry. A variable loses counts only by
+    /// a kill between them.
     pub fn is_racy(&self) -> bool {
         self.mode == Mode::Init && self.map != "queue"
     }
@@ -135,7 +148,11 @@ impl MetricSpec {
     }
 
     fn config(&self, generation: u32) -> Value {
-        let map = if self.map == "global" { ".bss:global" } else { self.map };
+        let map = if self.map == "global" {
+            ".bss:global"
+        } else {
+            self.map
+        };
         let mut metric = json!({ "name": self.name(generation), "map": map });
         metric["snapshot"] = json!(self.is_snapshot());
         // A queue is popped with or without `init`.
@@ -159,9 +176,23 @@ impl MetricSpec {
             "queue" => pick(random, &[Mode::Window, Mode::Init]),
             // Maps of maps are not added up.
             "nested" => pick(random, &[Mode::Live, Mode::Window, Mode::Init]),
-            _ => pick(random, &[Mode::Live, Mode::Window, Mode::Window, Mode::Sum, Mode::Sum, Mode::Init]),
+            _ => pick(
+                random,
+                &[
+                    Mode::Live,
+                    Mode::Window,
+                    Mode::Window,
+                    Mode::Sum,
+                    Mode::Sum,
+                    Mode::Init,
+                ],
+            ),
         };
-        let entries = if map == "queue" { QUEUED } else { pick(random, &[256, 300, 512]) };
+        let entries = if map == "queue" {
+            QUEUED
+        } else {
+            pick(random, &[256, 300, 512])
+        };
         Self {
             map,
             mode,
@@ -208,7 +239,10 @@ impl ProbeSpec {
     /// Returns the next configuration of a probe, with one to three random changes.
     #[must_use]
     pub fn change(&self, generation: u32, random: &mut Random) -> Self {
-        let mut spec = Self { generation, ..self.clone() };
+        let mut spec = Self {
+            generation,
+            ..self.clone()
+        };
         for _ in 0..=random.below(3) {
             spec.change_one(random);
         }
@@ -297,7 +331,10 @@ impl ProbeSpec {
                 layout = [4, 3, 0, 1, 0][layout as usize];
             }
             let layout = layout.to_string();
-            define(format!("LAYOUT_{map}"), if compile_error { "nonsense" } else { &layout });
+            define(
+                format!("LAYOUT_{map}"),
+                if compile_error { "nonsense" } else { &layout },
+            );
             let entries = match metric.other_type && map == "hash" {
                 // A small LRU_HASH evicts before it is full.
                 true => 32 * metric.entries,
@@ -306,10 +343,21 @@ impl ProbeSpec {
             define(format!("ENTRIES_{map}"), &entries.to_string());
             if map == "hash" {
                 let other = metric.other_type;
-                define("TYPE_hash".into(), if other { "BPF_MAP_TYPE_LRU_HASH" } else { "BPF_MAP_TYPE_HASH" });
+                define(
+                    "TYPE_hash".into(),
+                    if other {
+                        "BPF_MAP_TYPE_LRU_HASH"
+                    } else {
+                        "BPF_MAP_TYPE_HASH"
+                    },
+                );
             }
         }
-        let metrics: Vec<Value> = self.metrics.iter().map(|metric| metric.config(self.generation)).collect();
+        let metrics: Vec<Value> = self
+            .metrics
+            .iter()
+            .map(|metric| metric.config(self.generation))
+            .collect();
         let mut direction = json!({ "source": SOURCE, "defines": defines, "metrics": metrics });
         direction["verdict"] = json!(if self.enforce { "enforce" } else { "observe" });
         if self.broken == Some(Broken::Config) {

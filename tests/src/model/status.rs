@@ -6,11 +6,21 @@ use serde_json::Value;
 use super::probe::ProbeModel;
 use super::spec::Place;
 
-/// Compares a status with the model. `extra`: the temporary interface exists, or the interface in the
-/// temporary namespace.
+/// Compares a status with the model. `extra`: the temporary interface exists, or the interface in
+/// the temporary namespace.
 pub fn check(probe: &mut ProbeModel, status: &Value, extra: bool) -> Result<()> {
-    ensure!(status["state"] == "running", "{}: {}", status["state"], status["reason"]);
-    ensure!(status["revision"] == probe.revision, "revision {}, not {}", status["revision"], probe.revision);
+    ensure!(
+        status["state"] == "running",
+        "{}: {}",
+        status["state"],
+        status["reason"]
+    );
+    ensure!(
+        status["revision"] == probe.revision,
+        "revision {}, not {}",
+        status["revision"],
+        probe.revision
+    );
     // Lists have no sources.
     let [mut shown, mut known] = [status["config"].clone(), probe.spec.config()];
     for config in [&mut shown, &mut known] {
@@ -24,23 +34,42 @@ pub fn check(probe: &mut ProbeModel, status: &Value, extra: bool) -> Result<()> 
     if probe.created.is_null() {
         probe.created = status["created"].clone();
     }
-    ensure!(status["created"] == probe.created, "created {}, not {}", status["created"], probe.created);
+    ensure!(
+        status["created"] == probe.created,
+        "created {}, not {}",
+        status["created"],
+        probe.created
+    );
     attachments(probe, status, extra)?;
     let windows = &status["windows"];
-    ensure!(windows["lost"] == 0 && windows["damaged"] == 0 && windows.get("error").is_none(), "{windows}");
+    ensure!(
+        windows["lost"] == 0 && windows["damaged"] == 0 && windows.get("error").is_none(),
+        "{windows}"
+    );
     if probe.spec.interval.is_none() {
         let kept = probe.seq - probe.settled();
-        ensure!(windows["retained"] == kept, "{kept} windows must be retained: {windows}");
+        ensure!(
+            windows["retained"] == kept,
+            "{kept} windows must be retained: {windows}"
+        );
     }
     Ok(())
 }
 
 /// Checks that the probe is attached to the right interfaces.
 pub fn attachments(probe: &ProbeModel, status: &Value, extra: bool) -> Result<()> {
-    let found = status["interfaces"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let found = status["interfaces"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     let mut found: Vec<(&str, &str)> = found
         .iter()
-        .map(|at| (at["interface"].as_str().unwrap_or("?"), at["state"].as_str().unwrap_or("?")))
+        .map(|at| {
+            (
+                at["interface"].as_str().unwrap_or("?"),
+                at["state"].as_str().unwrap_or("?"),
+            )
+        })
         .collect();
     found.sort_unstable();
     let expected: &[(&str, &str)] = match probe.spec.place {
@@ -51,6 +80,10 @@ pub fn attachments(probe: &ProbeModel, status: &Value, extra: bool) -> Result<()
         Place::XdpPattern if extra => &[("ext0", "attached"), ("mon0", "attached")],
         Place::XdpPattern => &[("ext*", "pending"), ("mon0", "attached")],
     };
-    ensure!(found == expected, "at {found:?}, it must be {expected:?}: {}", status["interfaces"]);
+    ensure!(
+        found == expected,
+        "at {found:?}, it must be {expected:?}: {}",
+        status["interfaces"]
+    );
     Ok(())
 }

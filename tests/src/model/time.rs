@@ -15,7 +15,10 @@ const AROUND: i128 = 2_000_000_000;
 impl Clock {
     /// Notes that the daemon's clock is ahead by this many nanoseconds from now on.
     pub fn set(&self, offset: i128) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((now(), offset));
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((now(), offset));
     }
 
     /// Converts a time of the daemon's clock to this clock.
@@ -30,14 +33,19 @@ impl Clock {
             until = *since;
         }
         let real = daemons;
-        ensure!(real <= until + AROUND, "{daemons} is not a time that the clock has shown: {eras:?}");
+        ensure!(
+            real <= until + AROUND,
+            "{daemons} is not a time that the clock has shown: {eras:?}"
+        );
         Ok(real)
     }
 }
 
 /// Returns the nanoseconds since 1970.
 pub fn now() -> i128 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_nanos() as i128)
 }
 
 /// Parses `YYYY-MM-DDTHH:MM:SS.NNNNNNNNNZ` into nanoseconds since 1970.
@@ -50,8 +58,13 @@ fn parse(text: &str) -> Option<i128> {
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
     let seconds = number(11, 13)? * 3600 + number(14, 16)? * 60 + number(17, 19)?;
     // The year begins in March here, so that the leap day is its last day.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468;
+    let (year, month) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year - 1, month + 9)
+    };
+    let days =
+        365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468;
     Some((days * 86_400 + seconds) * 1_000_000_000 + number(20, 29)?)
 }
 

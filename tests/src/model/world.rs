@@ -24,8 +24,13 @@ use crate::wait::{EndOnDrop, PATIENCE, wait_for};
 use crate::{Daemon, DaemonOptions, Directories, EgressForward, Namespace, Topology};
 
 /// The place of each probe.
-pub const PLACES: [Place; PROBES.len()] =
-    [Place::Xdp, Place::XdpPattern, Place::TcIngress, Place::TcEgress, Place::Space];
+pub const PLACES: [Place; PROBES.len()] = [
+    Place::Xdp,
+    Place::XdpPattern,
+    Place::TcIngress,
+    Place::TcEgress,
+    Place::Space,
+];
 /// The number of unacknowledged windows above which all are acknowledged, so that none is lost.
 const MANY: u64 = 40;
 
@@ -77,8 +82,10 @@ impl World {
         let generator = sender::generator(topology.generator(), GEN0)?;
         let socket = Socket::new(topology.generator(), GEN0)?;
         let directories = Arc::new(Directories::with_state_in_memory(64 << 20)?);
-        let mut options =
-            options.environment("TWINPROBE_CLOCK_OFFSET", directories.temporary().join("clock"));
+        let mut options = options.environment(
+            "TWINPROBE_CLOCK_OFFSET",
+            directories.temporary().join("clock"),
+        );
         if little {
             options.binary = Some(super::power::wrapper(directories.temporary())?);
         }
@@ -125,13 +132,17 @@ impl World {
         self.next_key - 1
     }
 
-    /// Returns the probes that see packets of a key, in their order, and whether the packets reach the sink.
+    /// Returns the probes that see packets of a key, in their order, and whether the packets reach
+    /// the sink.
     fn path(&self, key: Key) -> (Vec<usize>, bool) {
         let at = |index: &usize| {
             let xdp = matches!(PLACES[*index], Place::Xdp | Place::XdpPattern);
             (if xdp { 0 } else { *index }, self.probes[index].order)
         };
-        let here = self.probes.keys().filter(|index| PLACES[**index] != Place::Space);
+        let here = self
+            .probes
+            .keys()
+            .filter(|index| PLACES[**index] != Place::Space);
         let mut order: Vec<usize> = here.copied().collect();
         order.sort_by_key(at);
         let mut seen = Vec::new();
@@ -152,13 +163,23 @@ impl World {
         sender::burst(&mut self.generator, key, packets)?;
         let (_, arrives) = self.path(key);
         let mut expected = if arrives { packets } else { 0 };
-        let mut sent = vec![Sent { key, packets, begun, ended: 0 }];
+        let mut sent = vec![Sent {
+            key,
+            packets,
+            begun,
+            ended: 0,
+        }];
         if !arrives {
             // A second burst that arrives shows that the dropped one has been counted.
             let marker = self.key(false);
             sender::burst(&mut self.generator, marker, 1)?;
             expected += 1;
-            sent.push(Sent { key: marker, packets: 1, begun, ended: 0 });
+            sent.push(Sent {
+                key: marker,
+                packets: 1,
+                begun,
+                ended: 0,
+            });
         }
         self.wait_for_sink(before + expected)?;
         let ended = now();
@@ -178,11 +199,15 @@ impl World {
             Ok(arrived) => arrived,
             Err(error) => return Err(error.context(self.where_packets_are()?)),
         };
-        ensure!(arrived == expected, "{arrived} packets at the sink, {expected} were expected");
+        ensure!(
+            arrived == expected,
+            "{arrived} packets at the sink, {expected} were expected"
+        );
         Ok(())
     }
 
-    /// Describes how far packets came that the sink misses: the counters of all ends, and of the kernel's backlog.
+    /// Describes how far packets came that the sink misses: the counters of all ends, and of the
+    /// kernel's backlog.
     fn where_packets_are(&self) -> Result<String> {
         let (monitor, sink) = (self.topology.monitor(), self.topology.sink());
         let stats = interface_stats;
@@ -196,7 +221,8 @@ impl World {
         ))
     }
 
-    /// Notes packets for all probes on their path. The probe `changing` has seen an unknown part of them.
+    /// Notes packets for all probes on their path. The probe `changing` has seen an unknown part of
+    /// them.
     pub fn account(&mut self, sent: Sent, changing: Option<usize>) {
         let (path, _) = self.path(sent.key);
         for index in path {
@@ -238,7 +264,9 @@ impl World {
             return Ok(());
         }
         let key = self.key(false);
-        let Some((space, socket)) = &self.space else { return Ok(()) };
+        let Some((space, socket)) = &self.space else {
+            return Ok(());
+        };
         let begun = now();
         let received = || interface_stats(space, "in0").map(|stats| stats.rx_packets);
         let before = received()?;
@@ -247,10 +275,18 @@ impl World {
         }
         wait_for("packets in the namespace", PATIENCE, || {
             let arrived = received()?;
-            ensure!(arrived - before == packets, "{} of {packets}", arrived - before);
+            ensure!(
+                arrived - before == packets,
+                "{} of {packets}",
+                arrived - before
+            );
             Ok(())
         })?;
-        for probe in self.probes.values_mut().filter(|probe| probe.spec.place == Place::Space) {
+        for probe in self
+            .probes
+            .values_mut()
+            .filter(|probe| probe.spec.place == Place::Space)
+        {
             probe.see(key, Range::exactly(packets), begun, now());
         }
         Ok(())
@@ -265,12 +301,19 @@ impl World {
 
     /// Returns the path of the temporary namespace.
     pub fn space_path(&self) -> String {
-        self.topology.generator().path().display().to_string().replace("-gen", "-space")
+        self.topology
+            .generator()
+            .path()
+            .display()
+            .to_string()
+            .replace("-gen", "-space")
     }
 
     /// Sends a burst to the temporary interface, which only the probe with a pattern uses.
     pub fn send_extra(&mut self, packets: u64, seen: bool) -> Result<()> {
-        let (Some(name), Some(socket)) = (self.extra, self.extra_socket.take()) else { return Ok(()) };
+        let (Some(name), Some(socket)) = (self.extra, self.extra_socket.take()) else {
+            return Ok(());
+        };
         let key = self.key(false);
         let monitor = self.topology.monitor();
         let received = || interface_stats(monitor, name).map(|stats| stats.rx_packets);
@@ -281,12 +324,20 @@ impl World {
         }
         wait_for("packets at the other interface", PATIENCE, || {
             let arrived = received()?;
-            ensure!(arrived - before == packets, "{} of {packets}", arrived - before);
+            ensure!(
+                arrived - before == packets,
+                "{} of {packets}",
+                arrived - before
+            );
             Ok(())
         })?;
         self.extra_socket = Some(socket);
         if seen && name == "ext0" {
-            for probe in self.probes.values_mut().filter(|probe| probe.spec.place == Place::XdpPattern) {
+            for probe in self
+                .probes
+                .values_mut()
+                .filter(|probe| probe.spec.place == Place::XdpPattern)
+            {
                 probe.see(key, Range::exactly(packets), begun, now());
             }
         }
@@ -294,7 +345,11 @@ impl World {
     }
 
     /// Runs `action` while packets that no probe drops pass, if `traffic`.
-    pub fn during<T>(&mut self, traffic: bool, action: impl FnOnce(&Self) -> T) -> Result<(T, Option<Sent>)> {
+    pub fn during<T>(
+        &mut self,
+        traffic: bool,
+        action: impl FnOnce(&Self) -> T,
+    ) -> Result<(T, Option<Sent>)> {
         if !traffic {
             return Ok((action(self), None));
         }
@@ -314,12 +369,24 @@ impl World {
         if let Err(error) = self.wait_for_sink(before + packets) {
             bail!("while something was done: {error:#}");
         }
-        Ok((result, Some(Sent { key, packets, begun, ended: now() })))
+        Ok((
+            result,
+            Some(Sent {
+                key,
+                packets,
+                begun,
+                ended: now(),
+            }),
+        ))
     }
 
     /// Sends a request. Returns `None` if the connection broke.
     pub fn request(&self, method: &str, path: &str, body: &Value) -> Option<Response> {
-        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
         http::request(&self.address(), method, path, &[], body.as_bytes()).ok()
     }
 
@@ -335,7 +402,11 @@ impl World {
 
     /// Starts a daemon on the state and pins of the last one.
     pub fn start(&mut self, options: &DaemonOptions) -> Result<()> {
-        let daemon = Daemon::start_in(self.topology.monitor(), options, Arc::clone(&self.directories))?;
+        let daemon = Daemon::start_in(
+            self.topology.monitor(),
+            options,
+            Arc::clone(&self.directories),
+        )?;
         self.daemon = Some(daemon);
         Ok(())
     }
@@ -358,8 +429,12 @@ impl World {
     pub fn collect(&mut self, mut turn: Option<(usize, Turn)>) -> Result<()> {
         let address = self.address();
         for (index, probe) in &mut self.probes {
-            let turn = turn.take_if(|(changed, _)| changed == index).map(|(_, turn)| turn);
-            probe.collect(&address, turn).with_context(|| format!("windows of {}", probe.name))?;
+            let turn = turn
+                .take_if(|(changed, _)| changed == index)
+                .map(|(_, turn)| turn);
+            probe
+                .collect(&address, turn)
+                .with_context(|| format!("windows of {}", probe.name))?;
         }
         Ok(())
     }
@@ -371,25 +446,44 @@ impl World {
         ensure!(list.status == 200, "{list:?}");
         let list = list.json();
         let found = list["probes"].as_array().context("a list of probes")?;
-        let mut names: Vec<&str> = self.probes.values().map(|probe| probe.name.as_str()).collect();
+        let mut names: Vec<&str> = self
+            .probes
+            .values()
+            .map(|probe| probe.name.as_str())
+            .collect();
         names.sort_unstable();
-        let listed: Vec<&str> = found.iter().filter_map(|probe| probe["name"].as_str()).collect();
-        ensure!(listed == names, "probes are {listed:?}, they must be {names:?}");
+        let listed: Vec<&str> = found
+            .iter()
+            .filter_map(|probe| probe["name"].as_str())
+            .collect();
+        ensure!(
+            listed == names,
+            "probes are {listed:?}, they must be {names:?}"
+        );
         for index in self.probes.keys().copied().collect::<Vec<_>>() {
             let is_there = self.is_there(index);
             let probe = self.probes.get_mut(&index).context("a probe")?;
-            let status = found.iter().find(|status| status["name"] == probe.name).context("listed")?;
+            let status = found
+                .iter()
+                .find(|status| status["name"] == probe.name)
+                .context("listed")?;
             super::status::check(probe, status, is_there)
                 .with_context(|| format!("status of {}", probe.name))?;
         }
         self.beside.check()?;
         let address = self.address();
-        for probe in self.probes.values_mut().filter(|probe| probe.seq - probe.settled() > MANY) {
+        for probe in self
+            .probes
+            .values_mut()
+            .filter(|probe| probe.seq - probe.settled() > MANY)
+        {
             probe.acknowledge_at(&address, probe.seq, None)?;
         }
         let indices: Vec<usize> = self.probes.keys().copied().collect();
         for index in indices {
-            if !self.probes[&index].spec.has_windows() || self.probes[&index].spec.interval.is_some() {
+            if !self.probes[&index].spec.has_windows()
+                || self.probes[&index].spec.interval.is_some()
+            {
                 super::steps::read(self, index, false)?;
             }
         }

@@ -6,7 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -28,10 +29,16 @@ impl KafkaBroker {
         Self::at("127.0.0.1")
     }
 
-    /// Starts one at this address of the thread's namespace. Its later starts belong into the same namespace.
+    /// Starts one at this address of the thread's namespace. Its later starts belong into the same
+    /// namespace.
     pub fn at(address: &str) -> Result<Self> {
         let (directory, address) = (tempfile::tempdir()?, address.to_owned());
-        let mut broker = Self { child: None, directory, address, ports: [free_port()?, free_port()?] };
+        let mut broker = Self {
+            child: None,
+            directory,
+            address,
+            ports: [free_port()?, free_port()?],
+        };
         broker.certificates()?;
         let ([plain, encrypted], controller, at) = (broker.ports, free_port()?, &broker.address);
         let settings = [
@@ -57,7 +64,11 @@ impl KafkaBroker {
             .args(["format", "-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c"])
             .arg(broker.path("settings"))
             .output()?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        ensure!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         broker.start()?;
         Ok(broker)
     }
@@ -66,12 +77,14 @@ impl KafkaBroker {
         self.directory.path().join(name)
     }
 
-    /// Writes certificates for the broker and its clients, the authority that has signed them, and another authority.
+    /// Writes certificates for the broker and its clients, the authority that has signed them, and
+    /// another authority.
     fn certificates(&self) -> Result<()> {
         let authority = authority("an authority")?;
-        for (name, usage) in
-            [("server", ExtendedKeyUsagePurpose::ServerAuth), ("client", ExtendedKeyUsagePurpose::ClientAuth)]
-        {
+        for (name, usage) in [
+            ("server", ExtendedKeyUsagePurpose::ServerAuth),
+            ("client", ExtendedKeyUsagePurpose::ClientAuth),
+        ] {
             let mut params = CertificateParams::new(vec![self.address.clone()])?;
             // OpenSSL takes a certificate whose name is that of its authority for the authority.
             params.distinguished_name.push(DnType::CommonName, name);
@@ -81,20 +94,35 @@ impl KafkaBroker {
             fs::write(self.path(name), format!("{}{cert}", key.serialize_pem()))?;
         }
         fs::write(self.path("authority"), authority.pem())?;
-        Ok(fs::write(self.path("other"), self::authority("another")?.pem())?)
+        Ok(fs::write(
+            self.path("other"),
+            self::authority("another")?.pem(),
+        )?)
     }
 
     pub fn start(&mut self) -> Result<()> {
         let log = fs::File::create(self.path("log"))?;
         let mut command = Command::new(tool("bin/kafka-server-start.sh")?);
-        command.arg(self.path("settings")).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        command
+            .arg(self.path("settings"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
         self.child = Some(command.spawn()?);
         wait_for("Kafka", PATIENCE, || {
             let log = fs::read_to_string(self.path("log"))?;
-            let errors: Vec<&str> = log.lines().filter(|line| line.contains("ERROR")).take(5).collect();
-            let tail = log.get(log.len().saturating_sub(2_000)..).unwrap_or_default();
+            let errors: Vec<&str> = log
+                .lines()
+                .filter(|line| line.contains("ERROR"))
+                .take(5)
+                .collect();
+            let tail = log
+                .get(log.len().saturating_sub(2_000)..)
+                .unwrap_or_default();
             let metadata = self.kcat(&["-L", "-m", "1"]);
-            metadata.map(drop).with_context(|| format!("{}\n{tail}", errors.join("\n")))
+            metadata
+                .map(drop)
+                .with_context(|| format!("{}\n{tail}", errors.join("\n")))
         })
     }
 
@@ -112,17 +140,34 @@ impl KafkaBroker {
 
     pub fn kcat(&self, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new("kcat");
-        command.args(["-b", &format!("{}:{}", self.address, self.ports[0])]).args(arguments);
+        command
+            .args(["-b", &format!("{}:{}", self.address, self.ports[0])])
+            .args(arguments);
         let output = command.stdin(Stdio::null()).output()?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        ensure!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// The messages that a consumer sees for good: partition, offset, headers, key, and the document as text.
+    /// The messages that a consumer sees for good: partition, offset, headers, key, and the
+    /// document as text.
     pub fn messages(&self, topic: &str) -> Result<Vec<Value>> {
-        let text =
-            self.kcat(&["-C", "-t", topic, "-e", "-q", "-J", "-X", "isolation.level=read_committed"])?;
-        text.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+        let text = self.kcat(&[
+            "-C",
+            "-t",
+            topic,
+            "-e",
+            "-q",
+            "-J",
+            "-X",
+            "isolation.level=read_committed",
+        ])?;
+        text.lines()
+            .map(|line| Ok(serde_json::from_str(line)?))
+            .collect()
     }
 }
 

@@ -24,14 +24,21 @@ pub struct NatsServer {
 
 impl NatsServer {
     pub fn new(directory: &Path) -> Result<Self> {
-        let (address, port, directory) = ("127.0.0.1".to_owned(), free_port()?, directory.to_owned());
-        let mut server = Self { child: None, address, port, directory, settings: None };
+        let (address, port, directory) =
+            ("127.0.0.1".to_owned(), free_port()?, directory.to_owned());
+        let mut server = Self {
+            child: None,
+            address,
+            port,
+            directory,
+            settings: None,
+        };
         server.start()?;
         Ok(server)
     }
 
-    /// Starts a server at an address of the thread's network namespace. The server speaks TLS with clients
-    /// that have a certificate. Start it again only in the same namespace.
+    /// Starts a server at an address of the thread's network namespace. The server speaks TLS with
+    /// clients that have a certificate. Start it again only in the same namespace.
     pub fn secured(directory: &Path, address: &str, files: &Certificates) -> Result<Self> {
         let (port, path) = (free_port()?, directory.with_extension("conf"));
         let [cert, key, ca] = ["server", "server-key", "authority"].map(|name| files.path(name));
@@ -41,7 +48,13 @@ impl NatsServer {
         );
         fs::write(&path, settings)?;
         let (address, directory) = (address.to_owned(), directory.to_owned());
-        let mut server = Self { child: None, address, port, directory, settings: Some(path) };
+        let mut server = Self {
+            child: None,
+            address,
+            port,
+            directory,
+            settings: Some(path),
+        };
         server.start()?;
         Ok(server)
     }
@@ -51,13 +64,27 @@ impl NatsServer {
         match &self.settings {
             Some(settings) => command.arg("-c").arg(settings),
             None => {
-                let address = ["-js", "-a", &self.address, "-p", &self.port.to_string(), "-sd"];
+                let address = [
+                    "-js",
+                    "-a",
+                    &self.address,
+                    "-p",
+                    &self.port.to_string(),
+                    "-sd",
+                ];
                 command.args(address).arg(&self.directory)
             }
         };
-        self.child = Some(command.stderr(Stdio::null()).stdout(Stdio::null()).spawn()?);
+        self.child = Some(
+            command
+                .stderr(Stdio::null())
+                .stdout(Stdio::null())
+                .spawn()?,
+        );
         wait_for("nats-server", PATIENCE, || {
-            TcpStream::connect((&*self.address, self.port)).map(drop).context("it listens")
+            TcpStream::connect((&*self.address, self.port))
+                .map(drop)
+                .context("it listens")
         })
     }
 
@@ -80,7 +107,11 @@ impl NatsServer {
     }
 
     pub fn url(&self) -> String {
-        let scheme = if self.settings.is_some() { "tls" } else { "nats" };
+        let scheme = if self.settings.is_some() {
+            "tls"
+        } else {
+            "nats"
+        };
         format!("{scheme}://{}:{}", self.address, self.port)
     }
 }

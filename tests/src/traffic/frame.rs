@@ -4,7 +4,8 @@ use std::net::Ipv4Addr;
 
 use anyhow::{Result, ensure};
 
-/// The shortest Ethernet frame in bytes, without the frame check sequence. Shorter frames are padded.
+/// The shortest Ethernet frame in bytes, without the frame check sequence. Shorter frames are
+/// padded.
 pub const MIN_FRAME: usize = 60;
 /// The longest frame in bytes: it must fit into a page beside its headroom.
 const MAX_FRAME: usize = 3400;
@@ -85,16 +86,23 @@ impl Default for Frame {
 impl Frame {
     /// Takes any frame, from the Ethernet header on, and pads it to [`MIN_FRAME`].
     pub fn from_bytes(mut bytes: Vec<u8>) -> Result<Self> {
-        ensure!((14..=MAX_FRAME).contains(&bytes.len()), "a frame has 14 to {MAX_FRAME} bytes");
+        ensure!(
+            (14..=MAX_FRAME).contains(&bytes.len()),
+            "a frame has 14 to {MAX_FRAME} bytes"
+        );
         bytes.resize(bytes.len().max(MIN_FRAME), 0);
         Ok(Self(bytes))
     }
 
-    /// Builds an IPv4 frame; source address, port and checksums are zero until the generator writes them.
+    /// Builds an IPv4 frame; source address, port and checksums are zero until the generator writes
+    /// them.
     pub fn build(options: &FrameOptions) -> Result<Self> {
         let l3 = 14 + if options.vlan.is_some() { 4 } else { 0 };
         let least = l3 + 20 + options.protocol.header_length();
-        ensure!((least..=MAX_FRAME).contains(&options.length), "this frame has {least} to {MAX_FRAME} bytes");
+        ensure!(
+            (least..=MAX_FRAME).contains(&options.length),
+            "this frame has {least} to {MAX_FRAME} bytes"
+        );
         let mut bytes = Vec::with_capacity(options.length);
         bytes.extend(options.destination_mac);
         bytes.extend(options.source_mac);
@@ -103,16 +111,49 @@ impl Frame {
             bytes.extend(tag.to_be_bytes());
         }
         bytes.extend(ETH_IPV4.to_be_bytes());
-        // Bytes after the headers are padding in a frame of minimum length, and payload in a longer one.
-        let ip_length = if options.length > MIN_FRAME { options.length } else { least } - l3;
+        // Bytes after the headers are padding in a frame of minimum length, and payload in a longer
+        // one.
+        let ip_length = if options.length > MIN_FRAME {
+            options.length
+        } else {
+            least
+        } - l3;
         bytes.extend([0x45, options.tos]);
         bytes.extend((ip_length as u16).to_be_bytes());
-        bytes.extend([0, 0, 0x40, 0, 64, options.protocol.number(), 0, 0, 0, 0, 0, 0]);
+        bytes.extend([
+            0,
+            0,
+            0x40,
+            0,
+            64,
+            options.protocol.number(),
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+        ]);
         bytes.extend(options.destination.octets());
         let port = options.destination_port.to_be_bytes();
         match options.protocol {
             Protocol::Tcp => {
-                bytes.extend([0, 0, port[0], port[1], 0, 0, 0, 1, 0, 0, 0, 0, 0x50, options.tcp_flags]);
+                bytes.extend([
+                    0,
+                    0,
+                    port[0],
+                    port[1],
+                    0,
+                    0,
+                    0,
+                    1,
+                    0,
+                    0,
+                    0,
+                    0,
+                    0x50,
+                    options.tcp_flags,
+                ]);
                 bytes.extend([0xff, 0xff, 0, 0, 0, 0]);
             }
             Protocol::Udp => {
@@ -130,12 +171,16 @@ impl Frame {
         &self.0
     }
 
-    /// Returns the bytes with this source address and port and right checksums, as `generator.bpf.c` makes them.
+    /// Returns the bytes with this source address and port and right checksums, as
+    /// `generator.bpf.c` makes them.
     pub fn from_source(&self, address: Ipv4Addr, port: u16) -> Vec<u8> {
         let mut bytes = self.0.clone();
-        let Some(fields) = self.fields() else { return bytes };
-        let mut put =
-            |offset: usize, value: &[u8]| bytes[offset..offset + value.len()].copy_from_slice(value);
+        let Some(fields) = self.fields() else {
+            return bytes;
+        };
+        let mut put = |offset: usize, value: &[u8]| {
+            bytes[offset..offset + value.len()].copy_from_slice(value)
+        };
         let address_sum = u32::from(checksum(&address.octets(), &[]));
         put(fields.address, &address.octets());
         if let Some((offset, sum)) = fields.ip_checksum {
@@ -145,18 +190,25 @@ impl Frame {
             put(l4.port, &port.to_be_bytes());
             let covered = if l4.pseudo_header { address_sum } else { 0 };
             let sum = !fold(u32::from(l4.sum) + u32::from(port.to_be()) + covered);
-            let sum = if sum == 0 && l4.zero_means_none { 0xffff } else { sum };
+            let sum = if sum == 0 && l4.zero_means_none {
+                0xffff
+            } else {
+                sum
+            };
             put(l4.checksum, &sum.to_ne_bytes());
         }
         bytes
     }
 
-    /// Returns the fields that the generator rewrites, as defines of `generator.bpf.c`. Frames that are not IP have
-    /// only the template; transports other than TCP, UDP and ICMP echo have no port and checksum.
+    /// Returns the fields that the generator rewrites, as defines of `generator.bpf.c`. Frames that
+    /// are not IP have only the template; transports other than TCP, UDP and ICMP echo have no port
+    /// and checksum.
     pub(super) fn defines(&self) -> Vec<String> {
         let template: Vec<_> = self.0[..MIN_FRAME].iter().map(u8::to_string).collect();
         let mut defines = vec![format!("TEMPLATE={}", template.join(","))];
-        let Some(fields) = self.fields() else { return defines };
+        let Some(fields) = self.fields() else {
+            return defines;
+        };
         defines.push(format!("ADDRESS={}", fields.address));
         if let Some((offset, sum)) = fields.ip_checksum {
             defines.extend([format!("IP_CHECKSUM={offset}"), format!("IP_SUM={sum}")]);
@@ -186,12 +238,30 @@ impl Frame {
                 let total = usize::from(be16(bytes, l3 + 2)?);
                 let fragment = be16(bytes, l3 + 6)? & 0x3fff != 0;
                 let sum = checksum(bytes.get(l3..l3 + header)?, &[10, 12, 14]);
-                let protocol = if fragment { None } else { Some(*bytes.get(l3 + 9)?) };
-                (l3 + 12, l3 + 12..l3 + 20, protocol, l3 + header, l3 + total, Some((l3 + 10, sum)))
+                let protocol = if fragment {
+                    None
+                } else {
+                    Some(*bytes.get(l3 + 9)?)
+                };
+                (
+                    l3 + 12,
+                    l3 + 12..l3 + 20,
+                    protocol,
+                    l3 + header,
+                    l3 + total,
+                    Some((l3 + 10, sum)),
+                )
             }
             ETH_IPV6 => {
                 let total = 40 + usize::from(be16(bytes, l3 + 4)?);
-                (l3 + 20, l3 + 8..l3 + 40, bytes.get(l3 + 6).copied(), l3 + 40, l3 + total, None)
+                (
+                    l3 + 20,
+                    l3 + 8..l3 + 40,
+                    bytes.get(l3 + 6).copied(),
+                    l3 + 40,
+                    l3 + total,
+                    None,
+                )
             }
             _ => return None,
         };
@@ -214,7 +284,8 @@ impl Frame {
             if pseudo_header {
                 let changing = address - addresses.start;
                 sum += u32::from(checksum(bytes.get(addresses)?, &[changing, changing + 2]));
-                sum += u32::from(u16::from(protocol).to_be()) + u32::from(((end - l4) as u16).to_be());
+                sum +=
+                    u32::from(u16::from(protocol).to_be()) + u32::from(((end - l4) as u16).to_be());
             }
             let sum = fold(sum);
             Some(L4 {
@@ -225,7 +296,11 @@ impl Frame {
                 zero_means_none: protocol == 17,
             })
         });
-        Some(Fields { address, ip_checksum, l4 })
+        Some(Fields {
+            address,
+            ip_checksum,
+            l4,
+        })
     }
 
     /// Returns the offset and EtherType after any VLAN tags.
@@ -257,13 +332,23 @@ struct L4 {
 }
 
 fn be16(bytes: &[u8], offset: usize) -> Option<u16> {
-    Some(u16::from_be_bytes(bytes.get(offset..offset + 2)?.try_into().ok()?))
+    Some(u16::from_be_bytes(
+        bytes.get(offset..offset + 2)?.try_into().ok()?,
+    ))
 }
 
-/// Returns the one's complement sum, in memory order, of all 16-bit words except those at the offsets in `except`.
+/// Returns the one's complement sum, in memory order, of all 16-bit words except those at the
+/// offsets in `except`.
 fn checksum(bytes: &[u8], except: &[usize]) -> u16 {
-    let words = bytes.chunks(2).enumerate().filter(|(i, _)| !except.contains(&(i * 2)));
-    fold(words.map(|(_, word)| u32::from(u16::from_ne_bytes([word[0], *word.get(1).unwrap_or(&0)]))).sum())
+    let words = bytes
+        .chunks(2)
+        .enumerate()
+        .filter(|(i, _)| !except.contains(&(i * 2)));
+    fold(
+        words
+            .map(|(_, word)| u32::from(u16::from_ne_bytes([word[0], *word.get(1).unwrap_or(&0)])))
+            .sum(),
+    )
 }
 
 fn fold(mut sum: u32) -> u16 {
@@ -287,7 +372,11 @@ mod tests {
 
     #[test]
     fn changing_fields_are_found_behind_a_tag() {
-        let options = FrameOptions { vlan: Some(7), length: 64, ..FrameOptions::default() };
+        let options = FrameOptions {
+            vlan: Some(7),
+            length: 64,
+            ..FrameOptions::default()
+        };
         let fields = Frame::build(&options).unwrap().fields().unwrap();
         assert_eq!((fields.address, fields.l4.unwrap().port), (30, 38));
     }
@@ -304,6 +393,12 @@ mod tests {
     #[test]
     fn too_long_a_frame_is_refused() {
         assert!(Frame::from_bytes(vec![0; MAX_FRAME + 1]).is_err());
-        assert!(Frame::build(&FrameOptions { length: 50, ..FrameOptions::default() }).is_err());
+        assert!(
+            Frame::build(&FrameOptions {
+                length: 50,
+                ..FrameOptions::default()
+            })
+            .is_err()
+        );
     }
 }

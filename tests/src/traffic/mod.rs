@@ -1,7 +1,8 @@
 //! Traffic at millions of packets per second from the kernel itself, counted to the packet.
 //!
-//! The generator is an XDP program run on live frames (`BPF_PROG_TEST_RUN`): each run gives the frame the next source
-//! address and port of a [`Spread`] and redirects it to an interface. [`PacedSender`] sends the same frames by a socket.
+//! The generator is an XDP program run on live frames (`BPF_PROG_TEST_RUN`): each run gives the
+//! frame the next source address and port of a [`Spread`] and redirects it to an interface.
+//! [`PacedSender`] sends the same frames by a socket.
 
 mod frame;
 mod generator;

@@ -19,8 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The time for which the sender leaves the processor to the receiver.
 const PAUSE: Duration = Duration::from_micros(20);
 
-/// A sender of frames in bursts. The next burst begins when the other end has taken the last one, however slow it is,
-/// so that no ring overflows. `Generator` is ten times as fast and relies on the receiver's keeping up.
+/// A sender of frames in bursts. The next burst begins when the other end has taken the last one,
+/// however slow it is, so that no ring overflows. `Generator` is ten times as fast and relies on
+/// the receiver's keeping up.
 #[derive(Debug)]
 pub struct PacedSender {
     socket: PacketSocket,
@@ -34,15 +35,28 @@ pub struct PacedSender {
 }
 
 impl PacedSender {
-    /// Makes a sender for `interface` of `namespace`. On a veth pair the packets appear at the *other* end.
-    pub fn new(namespace: &Namespace, interface: &str, frame: Frame, spread: Spread) -> Result<Self> {
+    /// Makes a sender for `interface` of `namespace`. On a veth pair the packets appear at the
+    /// *other* end.
+    pub fn new(
+        namespace: &Namespace,
+        interface: &str,
+        frame: Frame,
+        spread: Spread,
+    ) -> Result<Self> {
         spread.check()?;
         let (socket, devices) = namespace.enter(|| {
-            let devices =
-                File::open("/proc/thread-self/net/dev").context("open /proc/thread-self/net/dev")?;
+            let devices = File::open("/proc/thread-self/net/dev")
+                .context("open /proc/thread-self/net/dev")?;
             anyhow::Ok((PacketSocket::open(interface)?, devices))
         })??;
-        Ok(Self { socket, interface: interface.to_owned(), devices, frame, spread, sent: 0 })
+        Ok(Self {
+            socket,
+            interface: interface.to_owned(),
+            devices,
+            frame,
+            spread,
+            sent: 0,
+        })
     }
 
     /// Sends exactly `count` packets and returns when the other end has taken all.
@@ -54,7 +68,9 @@ impl PacedSender {
             for _ in 0..BURST.min(goal - self.sent) {
                 let (address, port) = self.spread.source(self.sent);
                 let frame = self.frame.from_source(address, port);
-                self.socket.send(&frame).with_context(|| format!("send packet {}", self.sent + 1))?;
+                self.socket
+                    .send(&frame)
+                    .with_context(|| format!("send packet {}", self.sent + 1))?;
                 self.sent += 1;
             }
             self.wait_until_taken(before + self.sent)?;
@@ -85,19 +101,25 @@ impl PacedSender {
         Ok(())
     }
 
-    /// Returns the number of packets that have left the interface. Those of a veth whose peer polls (native XDP, GRO)
-    /// count as having left when the peer has handled them.
+    /// Returns the number of packets that have left the interface. Those of a veth whose peer polls
+    /// (native XDP, GRO) count as having left when the peer has handled them.
     fn taken(&self) -> Result<u64> {
         let mut text = vec![0; 1 << 16];
-        let length = self.devices.read_at(&mut text, 0).context("read /proc/net/dev")?;
+        let length = self
+            .devices
+            .read_at(&mut text, 0)
+            .context("read /proc/net/dev")?;
         let text = String::from_utf8_lossy(&text[..length]);
         for line in text.lines() {
             if let Some((name, numbers)) = line.split_once(':')
                 && name.trim() == self.interface
             {
-                // The line has eight columns for received packets, then bytes and packets that were sent.
-                let packets =
-                    numbers.split_whitespace().nth(9).context("a line of /proc/net/dev is short")?;
+                // The line has eight columns for received packets, then bytes and packets that were
+                // sent.
+                let packets = numbers
+                    .split_whitespace()
+                    .nth(9)
+                    .context("a line of /proc/net/dev is short")?;
                 return Ok(packets.parse()?);
             }
         }

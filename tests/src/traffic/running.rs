@@ -15,10 +15,11 @@ use super::{Generator, MAX_BATCH};
 
 /// The largest number of packets per call: enough to make the cost of a call negligible.
 const CHUNK: u64 = 1 << 20;
-/// The number of packets of the first call, which may meet a program that takes a millisecond for each.
+/// The number of packets of the first call, which may meet a program that takes a millisecond for
+/// each.
 const FIRST_CHUNK: u64 = 256;
-/// The longest time of a call, which can't be stopped. Calls grow while they take less than half of this, and shrink
-/// when they take longer.
+/// The longest time of a call, which can't be stopped. Calls grow while they take less than half of
+/// this, and shrink when they take longer.
 const LONGEST_CALL: Duration = Duration::from_millis(200);
 /// The time that the packets of one call cover at a fixed rate.
 const PACE: Duration = Duration::from_millis(50);
@@ -52,7 +53,11 @@ impl Running {
                 Ok(generator)
             }
         });
-        Self { stop, sent, thread: Some(thread) }
+        Self {
+            stop,
+            sent,
+            thread: Some(thread),
+        }
     }
 
     /// Returns the number of packets of this run sent so far, by whole calls.
@@ -60,8 +65,8 @@ impl Running {
         self.sent.load(Ordering::Acquire)
     }
 
-    /// Returns how many sent packets the other end has certainly seen: its ring holds 256, and a batch may be under
-    /// way.
+    /// Returns how many sent packets the other end has certainly seen: its ring holds 256, and a
+    /// batch may be under way.
     pub fn arrived(&self) -> u64 {
         self.sent().saturating_sub(256 + u64::from(MAX_BATCH))
     }
@@ -82,10 +87,13 @@ impl Running {
         self.into_generator().map(|(_, sent)| sent)
     }
 
-    /// Waits like [`Running::join`] and also returns the generator: its next run continues the spread.
+    /// Waits like [`Running::join`] and also returns the generator: its next run continues the
+    /// spread.
     pub fn into_generator(mut self) -> Result<(Generator, u64)> {
         let thread = self.thread.take().expect("joined once");
-        let generator = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let generator = thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         Ok((generator, self.sent()))
     }
 }
@@ -103,7 +111,8 @@ fn drive(generator: &mut Generator, load: Load, stop: &AtomicBool, sent: &Atomic
     let start = Instant::now();
     let mut total = 0;
     let mut most = FIRST_CHUNK;
-    while !stop.load(Ordering::Acquire) && load.duration.is_none_or(|limit| start.elapsed() < limit) {
+    while !stop.load(Ordering::Acquire) && load.duration.is_none_or(|limit| start.elapsed() < limit)
+    {
         let left = load.count.map_or(u64::MAX, |count| count - total);
         if left == 0 {
             break;

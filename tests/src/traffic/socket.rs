@@ -23,18 +23,26 @@ impl PacketSocket {
         Self::bound(interface, 0)
     }
 
-    /// Opens a socket that receives all packets at `interface` of this thread's namespace, and never blocks.
+    /// Opens a socket that receives all packets at `interface` of this thread's namespace, and
+    /// never blocks.
     pub fn receiving(interface: &str) -> Result<Self> {
         let socket = Self::bound(interface, (libc::ETH_P_ALL as u16).to_be())?;
-        socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 64 << 20).context("SO_RCVBUFFORCE")?;
-        socket.set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1).context("PACKET_IGNORE_OUTGOING")?;
+        socket
+            .set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 64 << 20)
+            .context("SO_RCVBUFFORCE")?;
+        socket
+            .set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+            .context("PACKET_IGNORE_OUTGOING")?;
         Ok(socket)
     }
 
-    /// Opens a socket whose frames begin with a `struct virtio_net_hdr`, which tells the kernel how to cut them.
+    /// Opens a socket whose frames begin with a `struct virtio_net_hdr`, which tells the kernel how
+    /// to cut them.
     pub fn uncut(interface: &str) -> Result<Self> {
         let socket = Self::bound(interface, 0)?;
-        socket.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1).context("PACKET_VNET_HDR")?;
+        socket
+            .set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)
+            .context("PACKET_VNET_HDR")?;
         Ok(socket)
     }
 
@@ -47,7 +55,11 @@ impl PacketSocket {
         let name = CString::new(interface)?;
         // SAFETY: the name is NUL-terminated and outlives the call.
         let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-        ensure!(index != 0, "interface {interface}: {}", io::Error::last_os_error());
+        ensure!(
+            index != 0,
+            "interface {interface}: {}",
+            io::Error::last_os_error()
+        );
         // SAFETY: a structure of integers, for which zero is a value.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
@@ -55,9 +67,17 @@ impl PacketSocket {
         address.sll_ifindex = i32::try_from(index).context("an interface index")?;
         // SAFETY: a live address of the length that is passed.
         let bound = unsafe {
-            libc::bind(fd, (&raw const address).cast(), size_of::<libc::sockaddr_ll>() as libc::socklen_t)
+            libc::bind(
+                fd,
+                (&raw const address).cast(),
+                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+            )
         };
-        ensure!(bound == 0, "bind to {interface}: {}", io::Error::last_os_error());
+        ensure!(
+            bound == 0,
+            "bind to {interface}: {}",
+            io::Error::last_os_error()
+        );
         Ok(Self(socket))
     }
 
@@ -77,12 +97,20 @@ impl PacketSocket {
                 size_of::<u32>() as libc::socklen_t,
             )
         };
-        if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        if set == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
     }
 
     /// Waits until a frame is there, for this long at most.
     pub fn wait(&self, limit: Duration) -> io::Result<()> {
-        let mut asked = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut asked = libc::pollfd {
+            fd: self.0.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
         let limit = libc::timespec {
             tv_sec: limit.as_secs() as libc::time_t,
             tv_nsec: libc::c_long::from(limit.subsec_nanos() as i32),
@@ -98,7 +126,12 @@ impl PacketSocket {
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         // SAFETY: the buffer is live and of the length that is passed.
         let received = unsafe {
-            libc::recv(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT)
+            libc::recv(
+                self.0.as_raw_fd(),
+                buffer.as_mut_ptr().cast(),
+                buffer.len(),
+                libc::MSG_DONTWAIT,
+            )
         };
         match usize::try_from(received) {
             Ok(length) => Ok(Some(length)),
@@ -109,10 +142,15 @@ impl PacketSocket {
         }
     }
 
-    /// Sends one frame. Kernels that report a full queue report it as `ENOBUFS`; others drop the frame silently.
+    /// Sends one frame. Kernels that report a full queue report it as `ENOBUFS`; others drop the
+    /// frame silently.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         // SAFETY: the buffer is live and of the length that is passed.
         let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
-        if sent == frame.len() as isize { Ok(()) } else { Err(io::Error::last_os_error()) }
+        if sent == frame.len() as isize {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
     }
 }

@@ -33,8 +33,8 @@ pub struct WayLosses {
 #[derive(Debug, Default)]
 pub struct Passed {
     pub lost: AtomicU64,
-    /// Lost segments that were sent again before anything newer arrived, as happens when the TCP window closes after
-    /// them. The receiver can't see these gaps.
+    /// Lost segments that were sent again before anything newer arrived, as happens when the TCP
+    /// window closes after them. The receiver can't see these gaps.
     pub hidden: AtomicU64,
     /// Segments that begin a connection, and arrived.
     pub attempts: AtomicU64,
@@ -52,7 +52,8 @@ pub struct LossyWay {
 }
 
 impl LossyWay {
-    /// Connects two interfaces of a namespace; `delay` is that of one direction. The frames that arrive are written to `capture`.
+    /// Connects two interfaces of a namespace; `delay` is that of one direction. The frames that
+    /// arrive are written to `capture`.
     pub fn between(
         namespace: &Namespace,
         [from, to]: [&str; 2],
@@ -71,16 +72,31 @@ impl LossyWay {
                 arriving,
                 leaving,
                 delay,
-                loser: losses.map(|losses| Loser { losses, seen: 0, flows: HashMap::new() }),
+                loser: losses.map(|losses| Loser {
+                    losses,
+                    seen: 0,
+                    flows: HashMap::new(),
+                }),
                 passed: Arc::clone(&passed),
                 capture: Arc::clone(&capture),
                 held: VecDeque::new(),
             };
             let ends = Arc::clone(&ends);
-            let run = move || lane.run(&ends).expect("the way between two interfaces stays open");
-            threads.push(std::thread::Builder::new().name(format!("way-{from}")).spawn(run)?);
+            let run = move || {
+                lane.run(&ends)
+                    .expect("the way between two interfaces stays open")
+            };
+            threads.push(
+                std::thread::Builder::new()
+                    .name(format!("way-{from}"))
+                    .spawn(run)?,
+            );
         }
-        Ok(Self { passed, ends, threads })
+        Ok(Self {
+            passed,
+            ends,
+            threads,
+        })
     }
 
     /// The number of packets that have come in, if no packet is in transit.
@@ -96,7 +112,10 @@ impl Drop for LossyWay {
         for thread in self.threads.drain(..) {
             // A test that has failed already must not panic again.
             let ended = thread.join();
-            assert!(ended.is_ok() || std::thread::panicking(), "the way has failed");
+            assert!(
+                ended.is_ok() || std::thread::panicking(),
+                "the way has failed"
+            );
         }
     }
 }
@@ -119,15 +138,24 @@ impl Lane {
         let mut buffer = vec![0; 1 << 16];
         while !ends.load(Ordering::SeqCst) {
             self.release()?;
-            let next = self.held.front().map(|(due, _)| due.saturating_duration_since(Instant::now()));
-            self.arriving.wait(next.map_or(LOOK, |next| next.min(LOOK)))?;
+            let next = self
+                .held
+                .front()
+                .map(|(due, _)| due.saturating_duration_since(Instant::now()));
+            self.arriving
+                .wait(next.map_or(LOOK, |next| next.min(LOOK)))?;
             while let Some(length) = self.arriving.receive(&mut buffer)? {
                 self.passed.came.fetch_add(1, Ordering::SeqCst);
                 let frame = &buffer[..length];
-                if self.loser.as_mut().is_some_and(|loser| loser.loses(frame, &self.passed)) {
+                if self
+                    .loser
+                    .as_mut()
+                    .is_some_and(|loser| loser.loses(frame, &self.passed))
+                {
                     self.passed.done.fetch_add(1, Ordering::SeqCst);
                 } else {
-                    self.held.push_back((Instant::now() + self.delay, frame.to_vec()));
+                    self.held
+                        .push_back((Instant::now() + self.delay, frame.to_vec()));
                 }
             }
         }
@@ -143,7 +171,10 @@ impl Lane {
                 }
                 std::thread::yield_now();
             }
-            self.capture.lock().unwrap_or_else(PoisonError::into_inner).write(&frame)?;
+            self.capture
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .write(&frame)?;
             self.passed.done.fetch_add(1, Ordering::SeqCst);
         }
         Ok(())
@@ -167,12 +198,27 @@ struct Flow {
 
 impl Loser {
     fn loses(&mut self, frame: &[u8], passed: &Passed) -> bool {
-        let Some(Segment { ports, end, length, flags }) = Segment::of(frame) else { return false };
+        let Some(Segment {
+            ports,
+            end,
+            length,
+            flags,
+        }) = Segment::of(frame)
+        else {
+            return false;
+        };
         let known = self.flows.get(&ports);
         if length > 0 && known.is_none_or(|flow| is_behind(end, flow.end)) {
             self.seen += 1;
-            let is_lost = self.seen.is_multiple_of(self.losses.one_in) && self.seen <= self.losses.until;
-            self.flows.insert(ports, Flow { end, lost: is_lost.then_some(end) });
+            let is_lost =
+                self.seen.is_multiple_of(self.losses.one_in) && self.seen <= self.losses.until;
+            self.flows.insert(
+                ports,
+                Flow {
+                    end,
+                    lost: is_lost.then_some(end),
+                },
+            );
             if is_lost {
                 passed.lost.fetch_add(1, Ordering::SeqCst);
                 return true;
@@ -207,18 +253,28 @@ struct Segment {
 
 impl Segment {
     fn of(frame: &[u8]) -> Option<Self> {
-        let ip = frame.strip_prefix(frame.first_chunk::<12>()?)?.strip_prefix(&[8, 0])?;
+        let ip = frame
+            .strip_prefix(frame.first_chunk::<12>()?)?
+            .strip_prefix(&[8, 0])?;
         if *ip.get(9)? != 6 {
             return None;
         }
         let header = usize::from(ip[0] & 15) * 4;
         let total = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
         let tcp = ip.get(header..total)?;
-        let (ports, number) = (*tcp.first_chunk()?, u32::from_be_bytes(*tcp[4..].first_chunk()?));
+        let (ports, number) = (
+            *tcp.first_chunk()?,
+            u32::from_be_bytes(*tcp[4..].first_chunk()?),
+        );
         let flags = *tcp.get(13)?;
         let data = tcp.len().checked_sub(usize::from(tcp[12] >> 4) * 4)?;
         let length = data as u32 + u32::from(flags & SYN != 0) + u32::from(flags & FIN != 0);
-        Some(Self { ports, end: number.wrapping_add(length), length, flags })
+        Some(Self {
+            ports,
+            end: number.wrapping_add(length),
+            length,
+            flags,
+        })
     }
 }
 
@@ -234,9 +290,12 @@ impl Capture {
     }
 
     fn write(&mut self, frame: &[u8]) -> io::Result<()> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(io::Error::other)?;
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_err(io::Error::other)?;
         let length = frame.len() as u32;
         let header = [now.as_secs() as u32, now.subsec_nanos(), length, length];
-        self.0.write_all(&[&header.map(u32::to_ne_bytes).concat(), frame].concat())
+        self.0
+            .write_all(&[&header.map(u32::to_ne_bytes).concat(), frame].concat())
     }
 }

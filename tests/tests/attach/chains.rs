@@ -1,4 +1,5 @@
-//! Chains: up to 16 probes at a hook run in the order of their priorities, and none disturbs another.
+//! Chains: up to 16 probes at a hook run in the order of their priorities, and none disturbs
+//! another.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -7,7 +8,8 @@ use twinprobe_tests::sample::{counter_config, total, xdp_counter};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
 use twinprobe_tests::{Daemon, DaemonOptions, Topology, scaled};
 
-/// A program that records its rank: it reads the last byte of the frame, which begins as 0, and increments the byte.
+/// A program that records its rank: it reads the last byte of the frame, which begins as 0, and
+/// increments the byte.
 const RANK: &str = r#"
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -65,7 +67,11 @@ fn order(daemon: &Daemon, generator: &mut Generator, names: &[String]) -> Result
         .collect();
     ranks.sort();
     let expected: Vec<u64> = (0..names.len() as u64).collect();
-    assert_eq!(ranks.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(), expected, "{ranks:?}");
+    assert_eq!(
+        ranks.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(),
+        expected,
+        "{ranks:?}"
+    );
     Ok(ranks.into_iter().map(|(_, name)| name).collect())
 }
 
@@ -77,12 +83,17 @@ fn sixteen_probes_run_in_the_order_of_their_priorities() -> Result<()> {
         let mut daemon = Daemon::start(topology.monitor())?;
         let mut generator = generator(&topology)?;
         let put = |daemon: &Daemon, name: &str, priority: i64| {
-            daemon.put(&format!("/v1/probes/{name}"), &rank_config(hook, priority)).status
+            daemon
+                .put(&format!("/v1/probes/{name}"), &rank_config(hook, priority))
+                .status
         };
-        // The names are in the order in which the probes must run; the probes are deployed in random order.
+        // The names are in the order in which the probes must run; the probes are deployed in
+        // random order.
         let priorities: Vec<i64> = (-8..8).map(|n| n * 10).collect();
-        let mut names: Vec<String> =
-            priorities.iter().map(|priority| format!("at{priority}").replace('-', "m")).collect();
+        let mut names: Vec<String> = priorities
+            .iter()
+            .map(|priority| format!("at{priority}").replace('-', "m"))
+            .collect();
         let mut waiting: Vec<usize> = (0..names.len()).collect();
         while !waiting.is_empty() {
             let next = waiting.swap_remove(random.below(waiting.len() as u64) as usize);
@@ -91,12 +102,24 @@ fn sixteen_probes_run_in_the_order_of_their_priorities() -> Result<()> {
         assert_eq!(order(&daemon, &mut generator, &names)?, names, "{hook}");
         for signal in [libc::SIGTERM, libc::SIGKILL] {
             daemon = daemon.restart(signal, &DaemonOptions::default())?;
-            assert_eq!(order(&daemon, &mut generator, &names)?, names, "{hook}, after signal {signal}");
+            assert_eq!(
+                order(&daemon, &mut generator, &names)?,
+                names,
+                "{hook}, after signal {signal}"
+            );
         }
 
         // A full chain refuses the next probe and changes nothing.
-        let refused = daemon.put("/v1/probes/one-more", &rank_config(hook, 0)).expect(409).json();
-        assert!(refused["detail"].as_str().is_some_and(|detail| detail.contains("16")), "{refused}");
+        let refused = daemon
+            .put("/v1/probes/one-more", &rank_config(hook, 0))
+            .expect(409)
+            .json();
+        assert!(
+            refused["detail"]
+                .as_str()
+                .is_some_and(|detail| detail.contains("16")),
+            "{refused}"
+        );
         assert_eq!(order(&daemon, &mut generator, &names)?, names, "{hook}");
         // Another interface has a chain of its own.
         let mut elsewhere = rank_config(hook, 0);
@@ -110,12 +133,20 @@ fn sixteen_probes_run_in_the_order_of_their_priorities() -> Result<()> {
             assert_eq!(put(&daemon, &moved, priority), 200);
             let mut expected = names.clone();
             expected.insert(place, moved.clone());
-            assert_eq!(order(&daemon, &mut generator, &expected)?, expected, "{hook}, priority {priority}");
+            assert_eq!(
+                order(&daemon, &mut generator, &expected)?,
+                expected,
+                "{hook}, priority {priority}"
+            );
         }
         // Probes of equal priority run in the order of their creation, even after a replacement.
         daemon.delete(&format!("/v1/probes/{moved}")).expect(204);
         assert_eq!(put(&daemon, "equal", 10), 201);
-        let behind = names.iter().position(|name| name == "at10").context("at10 is there")? + 1;
+        let behind = names
+            .iter()
+            .position(|name| name == "at10")
+            .context("at10 is there")?
+            + 1;
         names.insert(behind, "equal".to_owned());
         assert_eq!(order(&daemon, &mut generator, &names)?, names, "{hook}");
         assert_eq!(put(&daemon, "at10", 10), 200);
@@ -138,17 +169,28 @@ fn a_verdict_holds_from_its_priority_on() -> Result<()> {
             config
         };
         for (name, priority) in [("last", 3), ("first", 1), ("middle", 2)] {
-            daemon.put(&format!("/v1/probes/{name}"), &config(priority)).expect(201);
+            daemon
+                .put(&format!("/v1/probes/{name}"), &config(priority))
+                .expect(201);
         }
         let mut expected = [0; 3];
-        for (decides, sees) in
-            [("none", [1, 1, 1]), ("middle", [1, 1, 0]), ("first", [1, 0, 0]), ("last", [1, 1, 1])]
-        {
+        for (decides, sees) in [
+            ("none", [1, 1, 1]),
+            ("middle", [1, 1, 0]),
+            ("first", [1, 0, 0]),
+            ("last", [1, 1, 1]),
+        ] {
             for (name, priority) in [("first", 1), ("middle", 2), ("last", 3)] {
                 let mut config = config(priority);
-                let verdict = if name == decides { "enforce" } else { "observe" };
+                let verdict = if name == decides {
+                    "enforce"
+                } else {
+                    "observe"
+                };
                 config["ingress"]["verdict"] = json!(verdict);
-                daemon.put(&format!("/v1/probes/{name}"), &config).expect(200);
+                daemon
+                    .put(&format!("/v1/probes/{name}"), &config)
+                    .expect(200);
             }
             generator.send(100)?;
             let counts = ["first", "middle", "last"].map(|name| count(&daemon, name));
@@ -167,19 +209,24 @@ fn counter(hook: &str, verdict: &str) -> Value {
     config["ingress"]["hook"] = json!(hook);
     config["ingress"]["metrics"] = json!([{ "name": "packets", "map": "packets" }]);
     if hook == "tc" {
-        let source =
-            xdp_counter(verdict).replace("xdp_md", "__sk_buff").replace("SEC(\"xdp\")", "SEC(\"tc\")");
+        let source = xdp_counter(verdict)
+            .replace("xdp_md", "__sk_buff")
+            .replace("SEC(\"xdp\")", "SEC(\"tc\")");
         config["ingress"]["source"] = json!(source);
     }
     config
 }
 
 fn count(daemon: &Daemon, name: &str) -> u64 {
-    total(&daemon.json(&format!("/v1/probes/{name}/metrics")), "ingress", "packets")
+    total(
+        &daemon.json(&format!("/v1/probes/{name}/metrics")),
+        "ingress",
+        "packets",
+    )
 }
 
-/// Probes are created, removed and moved before, between and after others, which count every packet of a full
-/// load.
+/// Probes are created, removed and moved before, between and after others, which count every packet
+/// of a full load.
 #[test]
 fn coming_and_going_disturbs_nobody() -> Result<()> {
     let mut random = Random::new();
@@ -190,7 +237,9 @@ fn coming_and_going_disturbs_nobody() -> Result<()> {
         for (n, name) in steady.iter().enumerate() {
             let mut config = counter(hook, if hook == "xdp" { "XDP_PASS" } else { "0" });
             config["priority"] = json!(n * 10);
-            daemon.put(&format!("/v1/probes/{name}"), &config).expect(201);
+            daemon
+                .put(&format!("/v1/probes/{name}"), &config)
+                .expect(201);
         }
         // The last probe drops packets, so that the stack does not limit the rate.
         let mut last = counter(hook, if hook == "xdp" { "XDP_DROP" } else { "2" });
@@ -207,16 +256,24 @@ fn coming_and_going_disturbs_nobody() -> Result<()> {
                 daemon.delete(&format!("/v1/probes/{name}")).expect(204);
             } else if guests.len() == 11 || (!guests.is_empty() && random.below(3) == 0) {
                 let name = &guests[random.below(guests.len() as u64) as usize];
-                daemon.put(&format!("/v1/probes/{name}"), &guest).expect(200);
+                daemon
+                    .put(&format!("/v1/probes/{name}"), &guest)
+                    .expect(200);
             } else {
                 let name = format!("guest{round}");
-                daemon.put(&format!("/v1/probes/{name}"), &guest).expect(201);
+                daemon
+                    .put(&format!("/v1/probes/{name}"), &guest)
+                    .expect(201);
                 guests.push(name);
             }
         }
         let sent = load.stop()?;
         for name in steady.iter().map(String::as_str).chain(["last"]) {
-            assert_eq!(count(&daemon, name), sent, "{name} at {hook} after {rounds} rounds");
+            assert_eq!(
+                count(&daemon, name),
+                sent,
+                "{name} at {hook} after {rounds} rounds"
+            );
         }
         let listed = daemon.json("/v1/probes");
         let listed = listed["probes"].as_array().context("probes")?;

@@ -1,5 +1,5 @@
-//! Expedited grace periods: attaching at TCX need not wait for each interface. Afterwards the machine's switch for this
-//! has its old value, even if the daemon was killed meanwhile.
+//! Expedited grace periods: attaching at TCX need not wait for each interface. Afterwards the
+//! machine's switch for this has its old value, even if the daemon was killed meanwhile.
 
 use std::fs::{self, File};
 use std::time::{Duration, Instant};
@@ -21,7 +21,8 @@ fn switch() -> Result<String> {
     Ok(fs::read_to_string(SWITCH)?.trim().to_owned())
 }
 
-/// Waits until the switch is off. Daemons of other tests on this machine may need the switch for a moment.
+/// Waits until the switch is off. Daemons of other tests on this machine may need the switch for a
+/// moment.
 fn is_off() -> Result<()> {
     wait_for("the switch is off", PATIENCE, || {
         ensure!(switch()? == "0", "it is on");
@@ -29,8 +30,9 @@ fn is_off() -> Result<()> {
     })
 }
 
-/// Turns the switch on as an operator does, but only while no daemon makes a change: the end of a change restores the
-/// switch. A daemon also makes changes after an answer, when it looks for interfaces.
+/// Turns the switch on as an operator does, but only while no daemon makes a change: the end of a
+/// change restores the switch. A daemon also makes changes after an answer, when it looks for
+/// interfaces.
 fn turn_on() -> Result<()> {
     let note = File::open(NOTE)?;
     note.lock()?;
@@ -58,7 +60,9 @@ fn many_interfaces_do_not_wait_for_a_grace_period_each() -> Result<()> {
     // A daemon that a test has killed for good may have left it on.
     fs::write(SWITCH, "0")?;
     let change = |choice: &str| -> Result<(Duration, Duration)> {
-        let options = DaemonOptions::default().argument("--expedite").argument(choice);
+        let options = DaemonOptions::default()
+            .argument("--expedite")
+            .argument(choice);
         let daemon = Daemon::start_with(topology.monitor(), &options)?;
         let timed = |status: u16, request: &dyn Fn() -> Response| {
             let begun = Instant::now();
@@ -71,22 +75,40 @@ fn many_interfaces_do_not_wait_for_a_grace_period_each() -> Result<()> {
             times.0 = timed(201, &|| daemon.put(PROBE, &config()));
             let status = daemon.json(PROBE);
             let attached = status["interfaces"].as_array().map_or(0, Vec::len);
-            ensure!(attached == INTERFACES + 2, "{attached} attachments: {status}");
+            ensure!(
+                attached == INTERFACES + 2,
+                "{attached} attachments: {status}"
+            );
             times.1 = timed(204, &|| daemon.delete(PROBE));
             is_off()?;
-            ensure!(fs::read(NOTE).unwrap_or_default().is_empty(), "the note is still there");
+            ensure!(
+                fs::read(NOTE).unwrap_or_default().is_empty(),
+                "the note is still there"
+            );
         }
         Ok(times)
     };
     let (slow, fast) = (change("never")?, change("always")?);
-    ensure!(fast.0 * 2 < slow.0, "a PUT took {:?} instead of {:?}", fast.0, slow.0);
-    ensure!(fast.1 * 2 < slow.1, "a DELETE took {:?} instead of {:?}", fast.1, slow.1);
+    ensure!(
+        fast.0 * 2 < slow.0,
+        "a PUT took {:?} instead of {:?}",
+        fast.0,
+        slow.0
+    );
+    ensure!(
+        fast.1 * 2 < slow.1,
+        "a DELETE took {:?} instead of {:?}",
+        fast.1,
+        slow.1
+    );
     Ok(())
 }
 
 /// Starts a daemon that dies while a PUT makes its change.
 fn die(topology: &Topology) -> Result<Daemon> {
-    let options = DaemonOptions::default().argument("--expedite").argument("always");
+    let options = DaemonOptions::default()
+        .argument("--expedite")
+        .argument("always");
     // The start lists the stored probes in a first change. The PUT is the second change.
     let dying = options.environment("TWINPROBE_CRASH_AT", "expedited:2");
     let daemon = Daemon::start_with(topology.monitor(), &dying)?;
@@ -101,7 +123,9 @@ fn the_next_daemon_turns_the_switch_back() -> Result<()> {
     let topology = Topology::new()?;
     // A daemon that a test has killed for good may have left it on.
     fs::write(SWITCH, "0")?;
-    let never = DaemonOptions::default().argument("--expedite").argument("never");
+    let never = DaemonOptions::default()
+        .argument("--expedite")
+        .argument("never");
     let daemon = die(&topology)?;
     ensure!(switch()? == "1", "the switch is off already");
     let daemon = daemon.restart(libc::SIGKILL, &never)?;
@@ -117,7 +141,10 @@ fn the_next_daemon_turns_the_switch_back() -> Result<()> {
     is_off()?;
     let dead_too = die(&topology)?;
     beside
-        .put(PROBE, &json!({ "interface": "lo", "ingress": { "hook": "tc", "source": tc_counter("-1") } }))
+        .put(
+            PROBE,
+            &json!({ "interface": "lo", "ingress": { "hook": "tc", "source": tc_counter("-1") } }),
+        )
         .expect(201);
     is_off()?;
 

@@ -1,4 +1,5 @@
-//! Following of interfaces and namespaces that appear, disappear, are renamed and moved: probes follow within a second.
+//! Following of interfaces and namespaces that appear, disappear, are renamed and moved: probes
+//! follow within a second.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -27,7 +28,11 @@ fn live(interface: &str) -> Value {
 }
 
 fn count(daemon: &Daemon, probe: &str) -> u64 {
-    total(&daemon.json(&format!("/v1/probes/{probe}/metrics")), "ingress", "packets")
+    total(
+        &daemon.json(&format!("/v1/probes/{probe}/metrics")),
+        "ingress",
+        "packets",
+    )
 }
 
 fn remove_gen0(topology: &Topology) -> Result<()> {
@@ -38,16 +43,27 @@ fn create_gen0(topology: &Topology) -> Result<()> {
     veth_pair(topology.generator(), "gen0", topology.monitor(), "mon0")
 }
 
-/// Waits until the probe is attached to the interface with its present index. Returns the probe's status.
+/// Waits until the probe is attached to the interface with its present index. Returns the probe's
+/// status.
 fn back(daemon: &Daemon, namespace: &Namespace, probe: &str, interface: &str) -> Result<Value> {
     let index = namespace.interface_index(interface)?;
-    wait_for(&format!("{probe} back at {interface}, index {index}"), PATIENCE, || {
-        let status = daemon.json(&format!("/v1/probes/{probe}"));
-        let found = attachments(&status, interface);
-        let right = |attachment: &&Value| attachment["state"] == "attached" && attachment["ifindex"] == index;
-        ensure!(!found.is_empty() && found.iter().all(right), "{}", status["interfaces"]);
-        Ok(status)
-    })
+    wait_for(
+        &format!("{probe} back at {interface}, index {index}"),
+        PATIENCE,
+        || {
+            let status = daemon.json(&format!("/v1/probes/{probe}"));
+            let found = attachments(&status, interface);
+            let right = |attachment: &&Value| {
+                attachment["state"] == "attached" && attachment["ifindex"] == index
+            };
+            ensure!(
+                !found.is_empty() && found.iter().all(right),
+                "{}",
+                status["interfaces"]
+            );
+            Ok(status)
+        },
+    )
 }
 
 /// Waits until the probe's status names the interface that the probe waits for, with the reason.
@@ -61,7 +77,9 @@ fn pending(daemon: &Daemon, probe: &str, interface: &str) -> Result<()> {
 }
 
 fn has_xdp(namespace: &Namespace, interface: &str) -> Result<bool> {
-    Ok(namespace.output("ip", &["-d", "link", "show", "dev", interface])?.contains("prog/xdp"))
+    Ok(namespace
+        .output("ip", &["-d", "link", "show", "dev", interface])?
+        .contains("prog/xdp"))
 }
 
 #[timed("a probe is back within a second of its interface: the daemon hears of it from the kernel")]
@@ -74,18 +92,25 @@ fn a_probe_is_back_at_once() -> Result<()> {
     create_gen0(&topology)?;
     let begun = Instant::now();
     back(&daemon, topology.monitor(), "p", "mon0")?;
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        begun.elapsed()
+    );
     Ok(())
 }
 
-/// An interface is deleted, under traffic, and created again, while readers read and another interface counts on.
+/// An interface is deleted, under traffic, and created again, while readers read and another
+/// interface counts on.
 #[test]
 fn probes_are_back_when_their_interface_returns() -> Result<()> {
     const BURST: u64 = 100_000;
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
-    let tc = xdp_counter("0").replace("xdp_md", "__sk_buff").replace("SEC(\"xdp\")", "SEC(\"tc\")");
+    let tc = xdp_counter("0")
+        .replace("xdp_md", "__sk_buff")
+        .replace("SEC(\"xdp\")", "SEC(\"tc\")");
     let mut both = counter_config("mon0", "XDP_PASS");
     both["egress"] = json!({ "source": tc, "metrics": [window("out", "packets")] });
     let at_tc = json!({
@@ -95,13 +120,19 @@ fn probes_are_back_when_their_interface_returns() -> Result<()> {
     daemon.put("/v1/probes/both", &both).expect(201);
     daemon.put("/v1/probes/tc", &at_tc).expect(201);
     let mut elsewhere = live("mon0");
-    elsewhere.as_object_mut().context("an object")?.remove("interface");
+    elsewhere
+        .as_object_mut()
+        .context("an object")?
+        .remove("interface");
     elsewhere["interfaces"] = json!(["mon1", "mon0"]);
     daemon.put("/v1/probes/everywhere", &elsewhere).expect(201);
     let alone = live("mon1");
     daemon.put("/v1/probes/elsewhere", &alone).expect(201);
     let steady = Generator::new(topology.sink(), "sink0", GeneratorOptions::default())?;
-    let steady = steady.spawn(Load { rate: Some(20_000), ..Load::default() });
+    let steady = steady.spawn(Load {
+        rate: Some(20_000),
+        ..Load::default()
+    });
     let stop = AtomicBool::new(false);
     thread::scope(|scope| -> Result<()> {
         // Reads continue meanwhile, without an error and without a smaller count than before.
@@ -120,8 +151,12 @@ fn probes_are_back_when_their_interface_returns() -> Result<()> {
         });
         let rounds = || -> Result<()> {
             for round in 0..scaled(15, 200) {
-                // The interface disappears while frames arrive. The test does not know how many arrived before.
-                let load = generator(&topology)?.spawn(Load { count: Some(BURST), ..Load::default() });
+                // The interface disappears while frames arrive. The test does not know how many
+                // arrived before.
+                let load = generator(&topology)?.spawn(Load {
+                    count: Some(BURST),
+                    ..Load::default()
+                });
                 remove_gen0(&topology)?;
                 load.join()?;
                 for probe in ["both", "tc"] {
@@ -141,7 +176,9 @@ fn probes_are_back_when_their_interface_returns() -> Result<()> {
         };
         let result = rounds();
         stop.store(true, Ordering::Release);
-        let reads = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let reads = reader
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         result?;
         ensure!(reads > 0, "nothing was read");
         Ok(())
@@ -172,7 +209,10 @@ fn a_renamed_interface_is_left_and_taken_back() -> Result<()> {
         rename("mon0", "other0")?;
         pending(&daemon, "p", "mon0")?;
         wait_for("left alone", PATIENCE, || {
-            ensure!(!has_xdp(monitor, "other0")?, "a program is attached to other0");
+            ensure!(
+                !has_xdp(monitor, "other0")?,
+                "a program is attached to other0"
+            );
             Ok(())
         })?;
         assert_eq!(count(&daemon, "p"), sent);
@@ -211,7 +251,10 @@ fn an_interface_that_was_moved_is_left_and_taken_back() -> Result<()> {
         moved(monitor, sink)?;
         pending(&daemon, "p", "mon0")?;
         wait_for("left alone", PATIENCE, || {
-            ensure!(!has_xdp(sink, "mon0")?, "a program is attached in another namespace");
+            ensure!(
+                !has_xdp(sink, "mon0")?,
+                "a program is attached in another namespace"
+            );
             Ok(())
         })?;
         moved(sink, monitor)?;
@@ -223,8 +266,8 @@ fn an_interface_that_was_moved_is_left_and_taken_back() -> Result<()> {
     bystanders.finish()
 }
 
-/// A probe with `wait_for_interface` is accepted before its interface exists and attached once it does, through
-/// restarts as well; without the field it is refused.
+/// A probe with `wait_for_interface` is accepted before its interface exists and attached once it
+/// does, through restarts as well; without the field it is refused.
 #[test]
 fn a_probe_waits_for_its_interface() -> Result<()> {
     let topology = Topology::new()?;
@@ -283,7 +326,10 @@ fn patterns_follow_interfaces() -> Result<()> {
     let daemon = Daemon::start(monitor)?;
     let bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
     let mut config = live("mon0");
-    config.as_object_mut().context("an object")?.remove("interface");
+    config
+        .as_object_mut()
+        .context("an object")?
+        .remove("interface");
     config["interfaces"] = json!(["tap*"]);
     // No interface matches yet.
     daemon.put(PROBE, &config).expect(201);
@@ -291,7 +337,11 @@ fn patterns_follow_interfaces() -> Result<()> {
     let mut send = |n: u32| -> Result<()> {
         Generator::new(peers, &format!("peer{n}"), GeneratorOptions::default())?.send(10)?;
         sent += 10;
-        ensure!(count(&daemon, "p") == sent, "{} of {sent}", count(&daemon, "p"));
+        ensure!(
+            count(&daemon, "p") == sent,
+            "{} of {sent}",
+            count(&daemon, "p")
+        );
         Ok(())
     };
     for n in 0..4 {
@@ -304,7 +354,10 @@ fn patterns_follow_interfaces() -> Result<()> {
     wait_for("tap1 forgotten", PATIENCE, || {
         let status = daemon.json(PROBE);
         let left = attachments(&status, "tap1");
-        if left.iter().any(|attachment| attachment["state"] == "attached") {
+        if left
+            .iter()
+            .any(|attachment| attachment["state"] == "attached")
+        {
             bail!("{left:?}");
         }
         Ok(())
@@ -328,7 +381,13 @@ fn a_namespace_can_be_named() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy_at(&daemon, &topology, Stand::AT_MON0)?;
-    let path = |namespace: &Namespace| namespace.path().to_str().map(str::to_owned).context("a path");
+    let path = |namespace: &Namespace| {
+        namespace
+            .path()
+            .to_str()
+            .map(str::to_owned)
+            .context("a path")
+    };
     let mut config = live("sink0");
     config["netns"] = json!(path(topology.sink())?);
     daemon.put(PROBE, &config).expect(201);
@@ -343,7 +402,10 @@ fn a_namespace_can_be_named() -> Result<()> {
     assert!(has_xdp(topology.sink(), "sink0")?);
 
     // The name contains a namespace of the topology, so that no other test uses it.
-    let name = path(topology.sink())?.rsplit('/').next().map(|name| format!("{name}-late"));
+    let name = path(topology.sink())?
+        .rsplit('/')
+        .next()
+        .map(|name| format!("{name}-late"));
     let name = name.context("a name")?;
     let mut late = live("late0");
     late["netns"] = json!(format!("/run/netns/{name}"));

@@ -1,5 +1,5 @@
-//! Frames of several buffers: programs in `SEC("xdp.frags")` see them in parts, programs in `SEC("xdp")` see them whole or are
-//! not attached, and every frame passes uncut.
+//! Frames of several buffers: programs in `SEC("xdp.frags")` see them in parts, programs in
+//! `SEC("xdp")` see them whole or are not attached, and every frame passes uncut.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -66,7 +66,11 @@ fn bytes_config(mode: &str) -> Value {
 /// Returns the packets and bytes that the probe of [`bytes_config`] has counted.
 fn seen(document: &Value) -> (u64, u64) {
     let value = &document["ingress"]["seen"]["entries"][0]["value"];
-    let number = |field: &str| value[field].as_u64().unwrap_or_else(|| panic!("no {field} in {document}"));
+    let number = |field: &str| {
+        value[field]
+            .as_u64()
+            .unwrap_or_else(|| panic!("no {field} in {document}"))
+    };
     (number("packets"), number("bytes"))
 }
 
@@ -95,13 +99,25 @@ fn programs_for_several_buffers_see_every_frame() -> Result<()> {
         let topology = Topology::new()?;
         large(&topology)?;
         let daemon = Daemon::start(topology.monitor())?;
-        let bystanders = Bystanders::deploy_at(&daemon, &topology, Stand { mode, ..Stand::FRAGS })?;
+        let bystanders = Bystanders::deploy_at(
+            &daemon,
+            &topology,
+            Stand {
+                mode,
+                ..Stand::FRAGS
+            },
+        )?;
         let behind = Counter::attach(topology.monitor(), "mon0", Place::TcIngress)?;
-        let configs =
-            [("packets", with_frags(counter_config("mon0", "XDP_PASS"))), ("lengths", frags_config())];
+        let configs = [
+            ("packets", with_frags(counter_config("mon0", "XDP_PASS"))),
+            ("lengths", frags_config()),
+        ];
         for (name, config) in &configs {
-            daemon.put(&format!("/v1/probes/{name}"), config).expect(201);
-            let attached = daemon.json(&format!("/v1/probes/{name}"))["interfaces"][0]["mode"].clone();
+            daemon
+                .put(&format!("/v1/probes/{name}"), config)
+                .expect(201);
+            let attached =
+                daemon.json(&format!("/v1/probes/{name}"))["interfaces"][0]["mode"].clone();
             assert_eq!(attached, mode, "{name}");
         }
         let mut passed = 0;
@@ -109,22 +125,37 @@ fn programs_for_several_buffers_see_every_frame() -> Result<()> {
             for (name, config) in &configs {
                 let mut config = config.clone();
                 config["ingress"]["verdict"] = json!(verdict);
-                daemon.put(&format!("/v1/probes/{name}"), &config).expect(200);
+                daemon
+                    .put(&format!("/v1/probes/{name}"), &config)
+                    .expect(200);
             }
             send_frames(topology.generator(), "gen0", &frame(LENGTH), 1000)?;
             send_frames(topology.generator(), "gen0", &frame(60), 100)?;
             passed += 1100;
             let read = |name: &str| daemon.json(&format!("/v1/probes/{name}/metrics"));
             let (packets, lengths) = (read("packets"), read("lengths"));
-            assert_eq!(total(&packets, "ingress", "packets"), 1100, "{mode}, {verdict}");
+            assert_eq!(
+                total(&packets, "ingress", "packets"),
+                1100,
+                "{mode}, {verdict}"
+            );
             let sum = |metric: &str| total(&lengths, "ingress", metric);
             assert_eq!(sum("packets"), 1100, "{mode}, {verdict}");
-            assert_eq!(sum("bytes"), 1000 * LENGTH as u64 + 6000, "{mode}, {verdict}");
+            assert_eq!(
+                sum("bytes"),
+                1000 * LENGTH as u64 + 6000,
+                "{mode}, {verdict}"
+            );
             assert_eq!(sum("tails"), 1000, "{mode}, {verdict}");
             assert_eq!(behind.packets()?, passed, "{mode}, {verdict}");
-            // After generic XDP, the kernel counts frames of such programs without their Ethernet header.
+            // After generic XDP, the kernel counts frames of such programs without their Ethernet
+            // header.
             if mode == "native" {
-                assert_eq!(behind.bytes()?, passed / 1100 * (1000 * LENGTH as u64 + 6000), "frames were cut");
+                assert_eq!(
+                    behind.bytes()?,
+                    passed / 1100 * (1000 * LENGTH as u64 + 6000),
+                    "frames were cut"
+                );
             }
         }
         bystanders.finish()?;
@@ -132,8 +163,8 @@ fn programs_for_several_buffers_see_every_frame() -> Result<()> {
     Ok(())
 }
 
-/// A program for a single buffer sees frames whole in generic mode, on an interface and in a replay. In native mode it is
-/// refused at such an MTU, and the answer says what to change.
+/// A program for a single buffer sees frames whole in generic mode, on an interface and in a
+/// replay. In native mode it is refused at such an MTU, and the answer says what to change.
 #[test]
 fn programs_for_a_single_buffer_count_every_byte() -> Result<()> {
     let topology = Topology::new()?;
@@ -141,16 +172,26 @@ fn programs_for_a_single_buffer_count_every_byte() -> Result<()> {
     let daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
     let probes = daemon.json("/v1/probes");
-    let refused = daemon.put("/v1/probes/p", &bytes_config("native")).expect(422).json();
+    let refused = daemon
+        .put("/v1/probes/p", &bytes_config("native"))
+        .expect(422)
+        .json();
     let message = text(&refused["errors"][0], "message");
-    for words in
-        ["an MTU of 9000", "lower the MTU", "SEC(\"xdp.frags\")", "bpf_xdp_get_buff_len", "mode generic"]
-    {
+    for words in [
+        "an MTU of 9000",
+        "lower the MTU",
+        "SEC(\"xdp.frags\")",
+        "bpf_xdp_get_buff_len",
+        "mode generic",
+    ] {
         assert!(message.contains(words), "{words}: {refused}");
     }
     assert_eq!(daemon.json("/v1/probes"), probes);
     for mode in ["generic", "auto"] {
-        let status = daemon.put("/v1/probes/p", &bytes_config(mode)).expect(201).json();
+        let status = daemon
+            .put("/v1/probes/p", &bytes_config(mode))
+            .expect(201)
+            .json();
         assert_eq!(status["interfaces"][0]["mode"], "generic", "{status}");
         let warned = status["warnings"].to_string();
         assert_eq!(
@@ -164,19 +205,36 @@ fn programs_for_a_single_buffer_count_every_byte() -> Result<()> {
             "{status}"
         );
         send_frames(topology.generator(), "gen0", &frame(8042), 10)?;
-        assert_eq!(seen(&daemon.json("/v1/probes/p/metrics")), (10, 80_420), "{mode}");
+        assert_eq!(
+            seen(&daemon.json("/v1/probes/p/metrics")),
+            (10, 80_420),
+            "{mode}"
+        );
         daemon.delete("/v1/probes/p").expect(204);
     }
     let frames = [frame(8042), frame(60)];
-    let packets =
-        (0..20).map(|number| (1_700_000_000_000_000_000 + number, &frames[number as usize % 2][..]));
-    let document = replay(&daemon, &bytes_config("auto"), &[("capture", &pcap(packets))]).expect(200).json();
-    assert_eq!((&document["replayed"], seen(&document)), (&json!({ "packets": 20 }), (20, 81_020)));
+    let packets = (0..20).map(|number| {
+        (
+            1_700_000_000_000_000_000 + number,
+            &frames[number as usize % 2][..],
+        )
+    });
+    let document = replay(
+        &daemon,
+        &bytes_config("auto"),
+        &[("capture", &pcap(packets))],
+    )
+    .expect(200)
+    .json();
+    assert_eq!(
+        (&document["replayed"], seen(&document)),
+        (&json!({ "packets": 20 }), (20, 81_020))
+    );
     bystanders.finish()
 }
 
-/// A probe that is alone at its hook can be replaced by one of the other kind. It keeps its content and sees every
-/// frame.
+/// A probe that is alone at its hook can be replaced by one of the other kind. It keeps its content
+/// and sees every frame.
 #[test]
 fn a_probe_alone_changes_over_with_its_content() -> Result<()> {
     for (mode, length) in [("native", 1000), ("generic", LENGTH)] {
@@ -196,8 +254,12 @@ fn a_probe_alone_changes_over_with_its_content() -> Result<()> {
             send_frames(topology.generator(), "gen0", &frame(length), 100)?;
             sent += 100;
             let sending = std::thread::scope(|scope| {
-                let sending = scope.spawn(|| send_frames(topology.generator(), "gen0", &frame(length), 1000));
-                let status = daemon.put("/v1/probes/p", &configs[round % 2]).expect(200).json();
+                let sending =
+                    scope.spawn(|| send_frames(topology.generator(), "gen0", &frame(length), 1000));
+                let status = daemon
+                    .put("/v1/probes/p", &configs[round % 2])
+                    .expect(200)
+                    .json();
                 assert_eq!(status["interfaces"][0]["mode"], mode, "{status}");
                 sending.join()
             });
@@ -214,7 +276,8 @@ fn a_probe_alone_changes_over_with_its_content() -> Result<()> {
     Ok(())
 }
 
-/// A native program for several buffers is not replaced by one for a single buffer where the MTU is too large.
+/// A native program for several buffers is not replaced by one for a single buffer where the MTU is
+/// too large.
 #[test]
 fn a_replacement_that_the_driver_refuses_changes_nothing() -> Result<()> {
     let topology = Topology::new()?;
@@ -223,9 +286,15 @@ fn a_replacement_that_the_driver_refuses_changes_nothing() -> Result<()> {
     let bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
     daemon.put("/v1/probes/p", &frags_config()).expect(201);
     let before = daemon.json("/v1/probes/p");
-    let refused = daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(422).json();
+    let refused = daemon
+        .put("/v1/probes/p", &counter_config("mon0", "XDP_PASS"))
+        .expect(422)
+        .json();
     let message = text(&refused["errors"][0], "message");
-    assert!(message.contains("an MTU of 9000") && message.contains("delete the probe first"), "{refused}");
+    assert!(
+        message.contains("an MTU of 9000") && message.contains("delete the probe first"),
+        "{refused}"
+    );
     assert_eq!(daemon.json("/v1/probes/p"), before);
     send_frames(topology.generator(), "gen0", &frame(LENGTH), 10)?;
     let document = daemon.json("/v1/probes/p/metrics");
@@ -233,14 +302,19 @@ fn a_replacement_that_the_driver_refuses_changes_nothing() -> Result<()> {
     bystanders.finish()
 }
 
-/// The first probe at a hook decides which packets all programs there get. A probe of the other kind is refused with
-/// the names of the present ones, also after a restart, whichever version has loaded them.
+/// The first probe at a hook decides which packets all programs there get. A probe of the other
+/// kind is refused with the names of the present ones, also after a restart, whichever version has
+/// loaded them.
 #[test]
 fn a_mix_at_a_hook_is_refused() -> Result<()> {
-    let (plain, frags) = (counter_config("mon0", "XDP_PASS"), with_frags(counter_config("mon0", "XDP_PASS")));
-    for (ours, other, words) in
-        [(&plain, &frags, "write SEC(\"xdp\")"), (&frags, &plain, "write SEC(\"xdp.frags\")")]
-    {
+    let (plain, frags) = (
+        counter_config("mon0", "XDP_PASS"),
+        with_frags(counter_config("mon0", "XDP_PASS")),
+    );
+    for (ours, other, words) in [
+        (&plain, &frags, "write SEC(\"xdp\")"),
+        (&frags, &plain, "write SEC(\"xdp.frags\")"),
+    ] {
         let topology = Topology::new()?;
         let mut daemon = Daemon::start(topology.monitor())?;
         let bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
@@ -250,7 +324,8 @@ fn a_mix_at_a_hook_is_refused() -> Result<()> {
         for restart in ["none", "restart", "earlier version"] {
             if restart != "none" {
                 let directories = daemon.kill()?;
-                // A program of an earlier version was loaded for several buffers, and its record does not say so.
+                // A program of an earlier version was loaded for several buffers, and its record
+                // does not say so.
                 if restart == "earlier version" && ours == &frags {
                     for name in ["first", "second"] {
                         Store::open(&directories)?.edit(name, |record| {
@@ -262,29 +337,54 @@ fn a_mix_at_a_hook_is_refused() -> Result<()> {
                         })?;
                     }
                 }
-                daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
+                daemon =
+                    Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
             }
             let before = daemon.json("/v1/probes");
             for name in ["third", "second"] {
-                let refused = daemon.put(&format!("/v1/probes/{name}"), other).expect(409).json();
+                let refused = daemon
+                    .put(&format!("/v1/probes/{name}"), other)
+                    .expect(409)
+                    .json();
                 let detail = text(&refused, "detail");
-                let others = if name == "third" { "(probes: first, second)" } else { "(probes: first)" };
-                assert!(detail.contains(others) && detail.contains(words), "{restart}: {refused}");
+                let others = if name == "third" {
+                    "(probes: first, second)"
+                } else {
+                    "(probes: first)"
+                };
+                assert!(
+                    detail.contains(others) && detail.contains(words),
+                    "{restart}: {refused}"
+                );
                 let mut named = other.clone();
                 named["name"] = json!(name);
                 let report = daemon.post("/v1/validate", &named).expect(200).json();
-                assert_eq!(text(&report["warnings"][0], "message"), detail, "{restart}: {report}");
+                assert_eq!(
+                    text(&report["warnings"][0], "message"),
+                    detail,
+                    "{restart}: {report}"
+                );
             }
             assert_eq!(daemon.json("/v1/probes"), before, "{restart}");
         }
         // A pattern is attached at a free interface, and says why it is not attached elsewhere.
         let mut pattern = other.clone();
-        pattern.as_object_mut().context("an object")?.remove("interface");
+        pattern
+            .as_object_mut()
+            .context("an object")?
+            .remove("interface");
         pattern["interfaces"] = json!(["mon0*"]);
         let status = daemon.put("/v1/probes/third", &pattern).expect(201).json();
         let interface = &status["interfaces"][0];
-        assert_eq!((text(interface, "interface"), text(interface, "state")), ("mon0", "pending"), "{status}");
-        assert!(text(interface, "reason").contains("(probes: first, second)"), "{status}");
+        assert_eq!(
+            (text(interface, "interface"), text(interface, "state")),
+            ("mon0", "pending"),
+            "{status}"
+        );
+        assert!(
+            text(interface, "reason").contains("(probes: first, second)"),
+            "{status}"
+        );
         // After the others are detached, the probe is attached, and its verdict counts.
         for name in ["first", "second"] {
             daemon.delete(&format!("/v1/probes/{name}")).expect(204);
@@ -295,7 +395,10 @@ fn a_mix_at_a_hook_is_refused() -> Result<()> {
             Ok(())
         })?;
         let refused = daemon.put("/v1/probes/first", ours).expect(409).json();
-        assert!(text(&refused, "detail").contains("(probes: third)"), "{refused}");
+        assert!(
+            text(&refused, "detail").contains("(probes: third)"),
+            "{refused}"
+        );
         send_frames(topology.generator(), "gen0", &frame(60), 10)?;
         let document = daemon.json("/v1/probes/third/metrics");
         assert_eq!(total(&document, "ingress", "packets"), 10);
@@ -304,15 +407,17 @@ fn a_mix_at_a_hook_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// Probes that an earlier version ran beside each other are deployed anew: the probe of the second kind waits, and its status
-/// says why.
+/// Probes that an earlier version ran beside each other are deployed anew: the probe of the second
+/// kind waits, and its status says why.
 #[test]
 fn a_start_attaches_the_first_kind_and_tells_of_the_second() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let plain = counter_config("mon0", "XDP_PASS");
     for name in ["first", "second"] {
-        daemon.put(&format!("/v1/probes/{name}"), &plain).expect(201);
+        daemon
+            .put(&format!("/v1/probes/{name}"), &plain)
+            .expect(201);
     }
     let directories = daemon.kill()?;
     Store::open(&directories)?.edit("second", |record| {
@@ -324,11 +429,21 @@ fn a_start_attaches_the_first_kind_and_tells_of_the_second() -> Result<()> {
         let [first, second] = ["first", "second"]
             .map(|name| daemon.json(&format!("/v1/probes/{name}"))["interfaces"][0].clone());
         ensure!(first["state"] == "attached", "{first}");
-        ensure!(text(&second, "reason").contains("(probes: first)"), "{second}");
+        ensure!(
+            text(&second, "reason").contains("(probes: first)"),
+            "{second}"
+        );
         Ok(())
     })?;
     send_frames(topology.generator(), "gen0", &frame(60), 10)?;
-    assert_eq!(total(&daemon.json("/v1/probes/first/metrics"), "ingress", "packets"), 10);
+    assert_eq!(
+        total(
+            &daemon.json("/v1/probes/first/metrics"),
+            "ingress",
+            "packets"
+        ),
+        10
+    );
     daemon.delete("/v1/probes/first").expect(204);
     wait_for("the second probe is attached", PATIENCE, || {
         let status = daemon.json("/v1/probes/second");
@@ -337,7 +452,8 @@ fn a_start_attaches_the_first_kind_and_tells_of_the_second() -> Result<()> {
     })
 }
 
-/// Probes of the library are for packets of several buffers, unless an option adapts them to programs for a single buffer.
+/// Probes of the library are for packets of several buffers, unless an option adapts them to
+/// programs for a single buffer.
 #[test]
 fn the_library_goes_with_both_kinds() -> Result<()> {
     let topology = Topology::new()?;
@@ -348,7 +464,10 @@ fn the_library_goes_with_both_kinds() -> Result<()> {
         let path = format!("/v1/probes/{name}");
         let refused = daemon.put(&path, &config).expect(409).json();
         let detail = text(&refused, "detail");
-        assert!(detail.contains("define TWINPROBE_SINGLE_BUFFER"), "{refused}");
+        assert!(
+            detail.contains("define TWINPROBE_SINGLE_BUFFER"),
+            "{refused}"
+        );
         config["ingress"]["defines"] = json!({ "TWINPROBE_SINGLE_BUFFER": "1" });
         daemon.put(&path, &config).expect(201);
     }

@@ -1,5 +1,5 @@
-//! Attachment of probes: beside other owners' programs, in their order, on interfaces that come and go, in other
-//! namespaces.
+//! Attachment of probes: beside other owners' programs, in their order, on interfaces that come and
+//! go, in other namespaces.
 
 mod attachments;
 mod chains;

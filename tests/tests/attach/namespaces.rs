@@ -1,4 +1,5 @@
-//! Probes in other namespaces than the daemon's: paths that never answer, filters that outlive a daemon, events.
+//! Probes in other namespaces than the daemon's: paths that never answer, filters that outlive a
+//! daemon, events.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -30,7 +31,10 @@ fn a_replacement_without_a_list_of_interfaces_changes_nothing() -> Result<()> {
     link.lead_to(&hole.join("netns"))?;
     for (config, (probe, ..)) in Three::configs(Some(path)).iter_mut().zip(PROBES) {
         config["wait_for_interface"] = json!(true);
-        let refused = daemon.put(&format!("/v1/probes/{probe}"), config).expect(422).json();
+        let refused = daemon
+            .put(&format!("/v1/probes/{probe}"), config)
+            .expect(422)
+            .json();
         ensure!(refused.to_string().contains("can't be listed"), "{refused}");
         ensure!(status(&daemon, probe)["revision"] == 1, "{probe}");
     }
@@ -50,12 +54,16 @@ fn a_replacement_without_a_list_of_interfaces_changes_nothing() -> Result<()> {
     wait_for("nothing is dropped", PATIENCE, || {
         let left = KernelObjects::pinned(daemon.directories().bpffs())?.counts();
         // The two maps are the epochs and their clocks.
-        ensure!(left == [("program", 0), ("map", 2), ("link", 0)], "pinned are {left:?}");
+        ensure!(
+            left == [("program", 0), ("map", 2), ("link", 0)],
+            "pinned are {left:?}"
+        );
         Ok(())
     })
 }
 
-/// A path that never answers causes an error for requests that need it, and delays no other request.
+/// A path that never answers causes an error for requests that need it, and delays no other
+/// request.
 #[test]
 fn a_namespace_that_does_not_answer_holds_up_nobody() -> Result<()> {
     let mut three = Three::new()?;
@@ -96,13 +104,18 @@ fn a_namespace_that_does_not_answer_holds_up_nobody() -> Result<()> {
         for answer in answers {
             let answer = answer.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             ensure!(answer.status == 422, "{}", answer.text());
-            ensure!(answer.text().contains("has not answered"), "{}", answer.text());
+            ensure!(
+                answer.text().contains("has not answered"),
+                "{}",
+                answer.text()
+            );
         }
         Ok(())
     })
 }
 
-/// Filters that a daemon made in another namespace before it died are kept for their probe or removed.
+/// Filters that a daemon made in another namespace before it died are kept for their probe or
+/// removed.
 #[test]
 fn filters_in_another_namespace_go_with_their_probe() -> Result<()> {
     let mut three = Three::new()?;
@@ -119,8 +132,12 @@ fn filters_in_another_namespace_go_with_their_probe() -> Result<()> {
         "egress": { "source": tc_counter("0"), "position": "last",
             "metrics": [{ "name": "packets", "map": "packets" }] }
     });
-    let places =
-        [("mon0", "ingress", 1), ("mon0", "egress", 0), ("mon1", "ingress", 0), ("mon1", "egress", 1)];
+    let places = [
+        ("mon0", "ingress", 1),
+        ("mon0", "egress", 0),
+        ("mon1", "ingress", 0),
+        ("mon1", "egress", 1),
+    ];
     let steps = [
         ("linked:1", true),
         ("linked:4", true),
@@ -137,23 +154,38 @@ fn filters_in_another_namespace_go_with_their_probe() -> Result<()> {
         }
         let dying = options.clone().environment("TWINPROBE_CRASH_AT", step);
         daemon = daemon.restart(libc::SIGKILL, &dying)?;
-        let (method, body) = if create { ("PUT", fourth.to_string()) } else { ("DELETE", String::new()) };
-        let answer = http::request(&daemon.address(), method, "/v1/probes/fourth", &[], body.as_bytes());
+        let (method, body) = if create {
+            ("PUT", fourth.to_string())
+        } else {
+            ("DELETE", String::new())
+        };
+        let answer = http::request(
+            &daemon.address(),
+            method,
+            "/v1/probes/fourth",
+            &[],
+            body.as_bytes(),
+        );
         ensure!(answer.is_err(), "{step} was not reached: {answer:?}");
         daemon = Daemon::start_in(three.topology.sink(), &options, daemon.kill()?)?;
         daemon.get("/v1/probes/fourth").expect(404);
         for (interface, direction, expected) in places {
             let found = filters(&monitor, interface, direction)?;
-            ensure!(found == expected, "{step}: {found} filters at {direction} of {interface}");
+            ensure!(
+                found == expected,
+                "{step}: {found} filters at {direction} of {interface}"
+            );
         }
         three.counted(&daemon).context(step)?;
-        baseline.wait_for_only(daemon.directories().bpffs(), daemon.pid()).context(step)?;
+        baseline
+            .wait_for_only(daemon.directories().bpffs(), daemon.pid())
+            .context(step)?;
     }
     Ok(())
 }
 
-/// Three namespaces each have an interface with the same index. An event names the interface in the namespace of
-/// its probe.
+/// Three namespaces each have an interface with the same index. An event names the interface in the
+/// namespace of its probe.
 #[test]
 fn events_name_interfaces_of_their_namespace() -> Result<()> {
     let topology = Topology::new()?;
@@ -173,7 +205,9 @@ fn events_name_interfaces_of_their_namespace() -> Result<()> {
     let namespaces = [topology.monitor(), topology.sink(), topology.generator()];
     for (n, namespace) in namespaces.into_iter().enumerate() {
         let (name, peer) = (format!("same{n}"), format!("peer{n}"));
-        let create = ["link", "add", &name, "index", "4321", "type", "veth", "peer", "name", &peer];
+        let create = [
+            "link", "add", &name, "index", "4321", "type", "veth", "peer", "name", &peer,
+        ];
         namespace.run("ip", &create)?;
         for interface in [&name, &peer] {
             namespace.run("ip", &["link", "set", interface, "arp", "off"])?;
@@ -188,7 +222,11 @@ fn events_name_interfaces_of_their_namespace() -> Result<()> {
         daemon.put(&format!("/v1/probes/p{n}"), &config).expect(201);
     }
     for (n, namespace) in namespaces.into_iter().enumerate() {
-        let mut stream = Stream::open(&daemon, &format!("/v1/probes/p{n}/events"), "application/x-ndjson")?;
+        let mut stream = Stream::open(
+            &daemon,
+            &format!("/v1/probes/p{n}/events"),
+            "application/x-ndjson",
+        )?;
         Generator::new(namespace, &format!("peer{n}"), GeneratorOptions::default())?.send(1)?;
         let event = stream.json()?;
         assert_eq!(event["event"]["from"], json!(format!("same{n}")), "{event}");

@@ -1,4 +1,5 @@
-//! Probes on the host's side of pods' interfaces, found by cgroups and processes. The parts of a pod come in any order.
+//! Probes on the host's side of pods' interfaces, found by cgroups and processes. The parts of a
+//! pod come in any order.
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +46,10 @@ fn team(name: &str) -> Value {
 }
 
 fn tell(daemon: &Daemon, pods: &[Value]) -> Value {
-    daemon.put(PODS, &json!({ "pods": pods })).expect(200).json()
+    daemon
+        .put(PODS, &json!({ "pods": pods }))
+        .expect(200)
+        .json()
 }
 
 fn send(pod: &Pod, packets: u64) -> Result<()> {
@@ -63,7 +67,9 @@ fn attached(daemon: &Daemon, pods: &[&Pod]) -> Result<Value> {
     wait_for(&format!("attached to {names:?}"), PATIENCE, || {
         let status = daemon.json(PROBE);
         let all = status["interfaces"].as_array().into_iter().flatten();
-        let here = all.filter(|at| at["state"] == "attached").filter_map(|at| at["interface"].as_str());
+        let here = all
+            .filter(|at| at["state"] == "attached")
+            .filter_map(|at| at["interface"].as_str());
         let mut here: Vec<&str> = here.collect();
         here.sort_unstable();
         ensure!(here == names, "{}", status["interfaces"]);
@@ -75,14 +81,22 @@ fn attached(daemon: &Daemon, pods: &[&Pod]) -> Result<Value> {
 fn counts(daemon: &Daemon) -> impl Fn(u64) -> u64 + use<> {
     let document = daemon.json(&format!("{PROBE}/metrics"));
     move |index| {
-        let entries = document["ingress"]["packets"]["entries"].as_array().into_iter().flatten();
-        entries.filter(|entry| entry["key"] == index).filter_map(|entry| entry["value"].as_u64()).sum()
+        let entries = document["ingress"]["packets"]["entries"]
+            .as_array()
+            .into_iter()
+            .flatten();
+        entries
+            .filter(|entry| entry["key"] == index)
+            .filter_map(|entry| entry["value"].as_u64())
+            .sum()
     }
 }
 
 fn found(list: &Value, pod: &Pod) -> Value {
     let mut pods = list["pods"].as_array().into_iter().flatten();
-    pods.find(|found| found["uid"] == *pod.uid).cloned().unwrap_or_default()
+    pods.find(|found| found["uid"] == *pod.uid)
+        .cloned()
+        .unwrap_or_default()
 }
 
 #[test]
@@ -92,51 +106,87 @@ fn a_probe_follows_the_pods_of_a_team_as_they_come_and_go() -> Result<()> {
     let selector = json!({ "labels": web(), "namespace_labels": team("blue") });
     let status = daemon.put(PROBE, &config(&selector)).expect(201).json();
     let words = "pods with app=web in namespaces with team=blue";
-    assert_eq!(attachments(&status, words)[0]["reason"], format!("this node has no {words} yet"));
+    assert_eq!(
+        attachments(&status, words)[0]["reason"],
+        format!("this node has no {words} yet")
+    );
 
-    // The table comes first, then cgroup and interface. The process comes last, and no event tells of it.
+    // The table comes first, then cgroup and interface. The process comes last, and no event tells
+    // of it.
     let mut first = Pod::new(CgroupDriver::Systemd)?;
     let list = tell(&daemon, &[first.entry(&web(), &team("blue"))]);
-    assert_eq!(found(&list, &first)["reason"], "its cgroup is not there yet");
+    assert_eq!(
+        found(&list, &first)["reason"],
+        "its cgroup is not there yet"
+    );
     first.make_cgroup()?;
     first.connect(daemon.namespace())?;
     let pending = daemon.json(PROBE);
-    assert_eq!(attachments(&pending, &format!("pod shop/{}", first.name)).len(), 1, "{pending}");
+    assert_eq!(
+        attachments(&pending, &format!("pod shop/{}", first.name)).len(),
+        1,
+        "{pending}"
+    );
     first.run()?;
     let revision = attached(&daemon, &[&first])?["revision"].clone();
     send(&first, 1_000)?;
 
-    // Everything exists before the table names the pod. The probe selects no pod of another team, and no pod with other
-    // labels.
+    // Everything exists before the table names the pod. The probe selects no pod of another team,
+    // and no pod with other labels.
     let second = Pod::complete(CgroupDriver::Cgroupfs, daemon.namespace())?;
     let other_team = Pod::complete(CgroupDriver::Cgroupfs, daemon.namespace())?;
     let other_labels = Pod::complete(CgroupDriver::Systemd, daemon.namespace())?;
-    let others = [other_team.entry(&web(), &team("red")), other_labels.entry(&json!({}), &team("blue"))];
-    let entries = [first.entry(&web(), &team("blue")), second.entry(&web(), &team("blue"))];
+    let others = [
+        other_team.entry(&web(), &team("red")),
+        other_labels.entry(&json!({}), &team("blue")),
+    ];
+    let entries = [
+        first.entry(&web(), &team("blue")),
+        second.entry(&web(), &team("blue")),
+    ];
     let list = tell(&daemon, &[&entries[..], &others].concat());
     for pod in [&first, &second, &other_team, &other_labels] {
-        assert_eq!(found(&list, pod)["interfaces"], json!([pod.interface]), "{list}");
+        assert_eq!(
+            found(&list, pod)["interfaces"],
+            json!([pod.interface]),
+            "{list}"
+        );
     }
     attached(&daemon, &[&first, &second])?;
-    for (pod, packets) in [(&first, 500), (&second, 700), (&other_team, 30), (&other_labels, 40)] {
+    for (pod, packets) in [
+        (&first, 500),
+        (&second, 700),
+        (&other_team, 30),
+        (&other_labels, 40),
+    ] {
         send(pod, packets)?;
     }
     let (first_index, second_index) = (index(&daemon, &first)?, index(&daemon, &second)?);
     let count = counts(&daemon);
-    assert_eq!((count(first_index), count(second_index)), (1_500, 700), "nothing was reset, nothing lost");
+    assert_eq!(
+        (count(first_index), count(second_index)),
+        (1_500, 700),
+        "nothing was reset, nothing lost"
+    );
     for other in [&other_team, &other_labels] {
         assert_eq!(count(index(&daemon, other)?), 0);
     }
 
     // Documents name the pods of interfaces, in all formats, also the documents of other probes.
     let document = daemon.json(&format!("{PROBE}/metrics"));
-    let names = |pod: &Pod| json!({ "namespace": "shop", "pod": pod.name, "workload": "Deployment/web" });
+    let names =
+        |pod: &Pod| json!({ "namespace": "shop", "pod": pod.name, "workload": "Deployment/web" });
     let expected = json!({ &first.interface: names(&first), &second.interface: names(&second) });
     assert_eq!(document["pods"], expected, "{document}");
-    let xml = daemon.get(&format!("{PROBE}/metrics?format=xml")).expect(200).text().to_owned();
+    let xml = daemon
+        .get(&format!("{PROBE}/metrics?format=xml"))
+        .expect(200)
+        .text()
+        .to_owned();
     let (interface, name) = (&first.interface, &first.name);
-    let element =
-        format!(r#"<pod interface="{interface}" namespace="shop" pod="{name}" workload="Deployment/web"/>"#);
+    let element = format!(
+        r#"<pod interface="{interface}" namespace="shop" pod="{name}" workload="Deployment/web"/>"#
+    );
     assert!(xml.contains(&element), "{xml}");
     let sample = format!(
         r#"twinprobe_interface_pod_info{{probe="p",interface="{interface}",namespace="shop",pod="{name}",workload="Deployment/web"}} 1"#
@@ -151,7 +201,10 @@ fn a_probe_follows_the_pods_of_a_team_as_they_come_and_go() -> Result<()> {
     send(&second, 80)?;
     tell(&daemon, &entries[1..]);
     let status = attached(&daemon, &[&second])?;
-    assert_eq!(status["revision"], revision, "a change of the table deploys nothing");
+    assert_eq!(
+        status["revision"], revision,
+        "a change of the table deploys nothing"
+    );
     send(&first, 1_000)?;
     send(&second, 5)?;
     let count = counts(&daemon);
@@ -177,7 +230,10 @@ fn a_pod_on_the_hosts_network_has_no_interface() -> Result<()> {
     let list = tell(&daemon, &[pod.entry(&web(), &team("blue"))]);
     assert_eq!(found(&list, &pod)["interfaces"], json!([]));
     assert_eq!(found(&list, &pod)["reason"], "it uses the host's network");
-    let status = daemon.put(PROBE, &config(&json!({ "labels": web() }))).expect(201).json();
+    let status = daemon
+        .put(PROBE, &config(&json!({ "labels": web() })))
+        .expect(201)
+        .json();
     let reason = attachments(&status, "pods with app=web")[0]["reason"].to_string();
     assert!(reason.contains("use the host's network"), "{reason}");
     Ok(())
@@ -203,7 +259,11 @@ fn a_daemon_that_starts_again_knows_the_pods() -> Result<()> {
         send(&second, 20)?;
         attached(&daemon, &[&first, &second])?;
         let count = counts(&daemon);
-        assert_eq!((count(indices.0), count(indices.1)), (110, 20), "after signal {signal}");
+        assert_eq!(
+            (count(indices.0), count(indices.1)),
+            (110, 20),
+            "after signal {signal}"
+        );
     }
     // One pod ends and one starts while there is no daemon.
     let directories = daemon.kill()?;
@@ -225,12 +285,21 @@ fn a_daemon_that_starts_again_knows_the_pods() -> Result<()> {
 fn pods_take_no_capability_beyond_those_of_the_unit() -> Result<()> {
     let topology = Topology::new()?;
     let directory = tempfile::tempdir()?;
-    let daemon = Daemon::start_with(topology.monitor(), &as_under_the_unit(directory.path(), &[])?)?;
+    let daemon = Daemon::start_with(
+        topology.monitor(),
+        &as_under_the_unit(directory.path(), &[])?,
+    )?;
     let mut pod = Pod::new(CgroupDriver::Cgroupfs)?.of_user(65_534);
     pod.start(daemon.namespace())?;
     let list = tell(&daemon, &[pod.entry(&web(), &team("blue"))]);
-    assert_eq!(found(&list, &pod)["interfaces"], json!([pod.interface]), "{list}");
-    daemon.put(PROBE, &config(&json!({ "labels": web() }))).expect(201);
+    assert_eq!(
+        found(&list, &pod)["interfaces"],
+        json!([pod.interface]),
+        "{list}"
+    );
+    daemon
+        .put(PROBE, &config(&json!({ "labels": web() })))
+        .expect(201);
     send(&pod, 100)?;
     assert_eq!(counts(&daemon)(index(&daemon, &pod)?), 100);
     Ok(())
@@ -261,7 +330,11 @@ fn a_wrong_table_changes_nothing() -> Result<()> {
     assert_eq!(daemon.json(PODS), before);
     let both = json!({ "interface": "mon0", "pods": {}, "netns": "/run/netns/x", "per_interface": true, "ingress": { "source": "x" } });
     let answer = daemon.put(PROBE, &both).expect(422);
-    for field in ["pods and interface exclude", "own network namespace", "each must have its name here"] {
+    for field in [
+        "pods and interface exclude",
+        "own network namespace",
+        "each must have its name here",
+    ] {
         assert!(answer.text().contains(field), "{field}: {}", answer.text());
     }
     Ok(())
@@ -273,13 +346,19 @@ fn a_pod_is_seen_within_a_second() -> Result<()> {
     let daemon = Daemon::start(topology.monitor())?;
     let mut pod = Pod::new(CgroupDriver::Systemd)?;
     tell(&daemon, &[pod.entry(&web(), &team("blue"))]);
-    daemon.put(PROBE, &config(&json!({ "labels": web() }))).expect(201);
+    daemon
+        .put(PROBE, &config(&json!({ "labels": web() })))
+        .expect(201);
     pod.make_cgroup()?;
     pod.connect(daemon.namespace())?;
     std::thread::sleep(Duration::from_secs(5));
     pod.run()?;
     let begun = Instant::now();
     attached(&daemon, &[&pod])?;
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        begun.elapsed()
+    );
     Ok(())
 }

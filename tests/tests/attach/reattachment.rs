@@ -1,5 +1,5 @@
-//! Reattachment: programs and filters that others remove at the daemon's hooks are noticed and attached again, for
-//! every probe of the hook, and only there.
+//! Reattachment: programs and filters that others remove at the daemon's hooks are noticed and
+//! attached again, for every probe of the hook, and only there.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -18,7 +18,9 @@ fn live() -> Value {
 }
 
 fn live_tc(position: &str) -> Value {
-    let source = xdp_counter("0").replace("xdp_md", "__sk_buff").replace("SEC(\"xdp\")", "SEC(\"tc\")");
+    let source = xdp_counter("0")
+        .replace("xdp_md", "__sk_buff")
+        .replace("SEC(\"xdp\")", "SEC(\"tc\")");
     let mut config = live();
     config["ingress"]["source"] = json!(source);
     config["ingress"]["hook"] = json!("tc");
@@ -27,7 +29,9 @@ fn live_tc(position: &str) -> Value {
 }
 
 fn clsact() -> DaemonOptions {
-    DaemonOptions::default().argument("--tc-attach").argument("clsact")
+    DaemonOptions::default()
+        .argument("--tc-attach")
+        .argument("clsact")
 }
 
 fn generator(topology: &Topology) -> Result<Generator> {
@@ -35,7 +39,13 @@ fn generator(topology: &Topology) -> Result<Generator> {
 }
 
 fn counts(daemon: &Daemon) -> [u64; 2] {
-    PROBES.map(|probe| total(&daemon.json(&format!("{probe}/metrics")), "ingress", "packets"))
+    PROBES.map(|probe| {
+        total(
+            &daemon.json(&format!("{probe}/metrics")),
+            "ingress",
+            "packets",
+        )
+    })
 }
 
 /// Waits until each probe counts every sent packet once.
@@ -44,7 +54,10 @@ fn counting(daemon: &Daemon, generator: &mut Generator) -> Result<()> {
         let before = counts(daemon);
         generator.send(10)?;
         let now = counts(daemon);
-        ensure!(now == before.map(|count| count + 10), "{before:?}, 10 packets, {now:?}");
+        ensure!(
+            now == before.map(|count| count + 10),
+            "{before:?}, 10 packets, {now:?}"
+        );
         Ok(())
     })
 }
@@ -55,7 +68,12 @@ fn filters(namespace: &Namespace, interface: &str) -> Result<String> {
 
 /// Adds and removes an interface, which makes the daemon list all interfaces.
 fn stir(namespace: &Namespace) -> Result<()> {
-    namespace.run("ip", &["link", "add", "stir0", "type", "veth", "peer", "name", "stir1"])?;
+    namespace.run(
+        "ip",
+        &[
+            "link", "add", "stir0", "type", "veth", "peer", "name", "stir1",
+        ],
+    )?;
     namespace.run("ip", &["link", "del", "stir0"])
 }
 
@@ -76,7 +94,8 @@ fn a_filter_that_was_deleted_is_put_back() -> Result<()> {
         ["qdisc", "del", "dev", "mon0", "clsact"].as_slice(),
     ];
     for deletion in deletions {
-        // The removal is noticed with the next change of interfaces, when a probe is replaced, and by the next daemon.
+        // The removal is noticed with the next change of interfaces, when a probe is replaced, and
+        // by the next daemon.
         monitor.run("tc", deletion)?;
         stir(monitor)?;
         counting(&daemon, &mut generator).context("stirred")?;
@@ -113,18 +132,32 @@ fn a_filter_that_took_our_place_is_kept() -> Result<()> {
             daemon.put(probe, &live_tc(position)).expect(201);
         }
         let take = || -> Result<String> {
-            let place = ["dev", "mon0", "ingress", "prio", priority, "handle", "0x1", "bpf"];
-            let change = [["filter", "change"].as_slice(), &place, &["da", "object-pinned", path]].concat();
+            let place = [
+                "dev", "mon0", "ingress", "prio", priority, "handle", "0x1", "bpf",
+            ];
+            let change = [
+                ["filter", "change"].as_slice(),
+                &place,
+                &["da", "object-pinned", path],
+            ]
+            .concat();
             monitor.run("tc", &change)?;
             filters(monitor, "mon0")
         };
         let theirs = take()?;
-        assert!(theirs.contains(&format!("id {} ", foreign.program_id()?)), "{theirs}");
+        assert!(
+            theirs.contains(&format!("id {} ", foreign.program_id()?)),
+            "{theirs}"
+        );
         stir(monitor)?;
         counting(&daemon, &mut generator)?;
         // The filters are in the configured order.
         let shown = filters(monitor, "mon0")?;
-        let place = |what: &str| shown.find(what).with_context(|| format!("no {what} in {shown}"));
+        let place = |what: &str| {
+            shown
+                .find(what)
+                .with_context(|| format!("no {what} in {shown}"))
+        };
         let (ours, other) = (place("tp_dispatcher")?, place("foreign")?);
         assert_eq!(ours < other, position == "first", "{shown}");
         for signal in [libc::SIGTERM, libc::SIGKILL] {
@@ -139,20 +172,31 @@ fn a_filter_that_took_our_place_is_kept() -> Result<()> {
         generator.send(10)?;
         assert_eq!(foreign.packets()?, before + 10);
         let left = filters(monitor, "mon0")?;
-        ensure!(!left.contains("tp_dispatcher") && left.contains("foreign"), "{left}");
+        ensure!(
+            !left.contains("tp_dispatcher") && left.contains("foreign"),
+            "{left}"
+        );
         monitor.run("tc", &["filter", "del", "dev", "mon0", "ingress"])?;
     }
     bystanders.finish()
 }
 
-/// The daemon recognizes its filter after its interface was renamed, and in another namespace than its own.
+/// The daemon recognizes its filter after its interface was renamed, and in another namespace than
+/// its own.
 #[test]
 fn a_filter_follows_its_interface() -> Result<()> {
     let topology = Topology::new()?;
     let (monitor, generators) = (topology.monitor(), topology.generator());
     // The daemon is in another namespace than the interfaces.
     let mut daemon = Daemon::start_with(topology.sink(), &clsact())?;
-    let bystanders = Bystanders::deploy_at(&daemon, &topology, Stand { abroad: true, ..Stand::ELSEWHERE })?;
+    let bystanders = Bystanders::deploy_at(
+        &daemon,
+        &topology,
+        Stand {
+            abroad: true,
+            ..Stand::ELSEWHERE
+        },
+    )?;
     let mut config = live_tc("last");
     config["netns"] = json!(monitor.path());
     for probe in PROBES {
@@ -205,7 +249,12 @@ fn an_index_that_is_given_again_is_another_interface() -> Result<()> {
         let index = monitor.interface_index("mon0")?.to_string();
         for _ in 0..3 {
             // One command makes both changes, so that the daemon can't look in between.
-            let generators = topology.generator().path().to_str().context("a path")?.to_owned();
+            let generators = topology
+                .generator()
+                .path()
+                .to_str()
+                .context("a path")?
+                .to_owned();
             let batch = batch_file(&format!(
                 "link set dev mon0 netns {sink_path}\n\
                  link add mon0 index {index} type veth peer name new0 netns {generators}\n"
@@ -215,7 +264,8 @@ fn an_index_that_is_given_again_is_another_interface() -> Result<()> {
             set_up(monitor, "mon0")?;
             set_up(topology.generator(), "new0")?;
             assert_eq!(monitor.interface_index("mon0")?.to_string(), index);
-            let mut new = Generator::new(topology.generator(), "new0", GeneratorOptions::default())?;
+            let mut new =
+                Generator::new(topology.generator(), "new0", GeneratorOptions::default())?;
             counting(&daemon, &mut new)?;
             wait_for("left alone", PATIENCE, || {
                 let shown = sink.output("ip", &["-d", "link", "show", "dev", "mon0"])?;

@@ -1,4 +1,5 @@
-//! Samples: each probe sees the share of the packets that it asks for, independent of others at the hook.
+//! Samples: each probe sees the share of the packets that it asks for, independent of others at the
+//! hook.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -21,12 +22,16 @@ fn sampled(verdict: &str, priority: i64, sample: Option<u64>) -> Value {
     config
 }
 
-/// Checks that `count` is the size of a sample of one in `one_in` packets, within six standard deviations.
+/// Checks that `count` is the size of a sample of one in `one_in` packets, within six standard
+/// deviations.
 #[track_caller]
 fn check(count: u64, packets: u64, one_in: f64) {
     let (mean, part) = (packets as f64 / one_in, 1.0 / one_in);
     let deviation = (packets as f64 * part * (1.0 - part)).sqrt();
-    assert!((count as f64 - mean).abs() <= 6.0 * deviation, "{count} of {packets}, one in {one_in}");
+    assert!(
+        (count as f64 - mean).abs() <= 6.0 * deviation,
+        "{count} of {packets}, one in {one_in}"
+    );
 }
 
 fn counted(document: &Value) -> u64 {
@@ -46,7 +51,10 @@ fn each_probe_sees_its_part() -> Result<()> {
     ];
     for (priority, (probe, sample)) in probes.iter().enumerate() {
         daemon
-            .put(&format!("/v1/probes/{probe}"), &sampled("XDP_DROP", priority as i64, *sample))
+            .put(
+                &format!("/v1/probes/{probe}"),
+                &sampled("XDP_DROP", priority as i64, *sample),
+            )
             .expect(201);
     }
     // The last probe drops the packets of its sample.
@@ -60,7 +68,11 @@ fn each_probe_sees_its_part() -> Result<()> {
         let documents = probes.map(|(probe, sample)| {
             let document = daemon.json(&format!("/v1/probes/{probe}/metrics"));
             let expected = sample.map(Value::from);
-            assert_eq!(document["ingress"]["packets"].get("sample"), expected.as_ref(), "{document}");
+            assert_eq!(
+                document["ingress"]["packets"].get("sample"),
+                expected.as_ref(),
+                "{document}"
+            );
             document
         });
         let [all, one, ten, many, huge] = documents.map(|document| counted(&document));
@@ -78,7 +90,8 @@ fn each_probe_sees_its_part() -> Result<()> {
     }
     let page = daemon.get("/metrics");
     assert!(
-        page.text().contains("twinprobe_probe_sample{probe=\"ten\",direction=\"ingress\"} 10"),
+        page.text()
+            .contains("twinprobe_probe_sample{probe=\"ten\",direction=\"ingress\"} 10"),
         "{}",
         page.text()
     );
@@ -87,10 +100,16 @@ fn each_probe_sees_its_part() -> Result<()> {
     assert!(xml.contains(" sample=\"10\""), "{xml}");
     // A replacement has a sample of its own; no window mixes samples.
     generator.send(PACKETS)?;
-    daemon.put("/v1/probes/ten", &sampled("XDP_DROP", 2, Some(2))).expect(200);
+    daemon
+        .put("/v1/probes/ten", &sampled("XDP_DROP", 2, Some(2)))
+        .expect(200);
     generator.send(PACKETS)?;
     for (seq, one_in) in [(2, 10), (3, 10), (4, 2)] {
-        let document = if seq == 4 { windows.close() } else { windows.get(seq) };
+        let document = if seq == 4 {
+            windows.close()
+        } else {
+            windows.get(seq)
+        };
         assert_eq!(document["window"]["seq"], seq);
         assert_eq!(document["ingress"]["packets"]["sample"], one_in);
         check(counted(&document), PACKETS, f64::from(one_in));
@@ -111,7 +130,8 @@ fn directions_are_sampled_apart() -> Result<()> {
     let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
     generator.send(PACKETS / 4)?;
     let document = daemon.json("/v1/probes/p/metrics");
-    let samples = ["ingress", "egress"].map(|direction| document[direction]["packets"]["sample"].clone());
+    let samples =
+        ["ingress", "egress"].map(|direction| document[direction]["packets"]["sample"].clone());
     assert_eq!(samples, [json!(8), json!(3)]);
     check(total(&document, "ingress", "packets"), PACKETS / 4, 8.0);
     check(total(&document, "egress", "packets"), sent.packets()?, 3.0);
@@ -124,18 +144,22 @@ fn sums_of_two_samples_are_named() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
-    for (probe, snapshot, on_replace) in
-        [("sum", true, "carry"), ("live", false, "carry"), ("anew", true, "reset")]
-    {
+    for (probe, snapshot, on_replace) in [
+        ("sum", true, "carry"),
+        ("live", false, "carry"),
+        ("anew", true, "reset"),
+    ] {
         let path = format!("/v1/probes/{probe}");
         let mut config = sampled("XDP_PASS", 0, None);
-        config["ingress"]["metrics"] =
-            json!([{ "name": "packets", "map": "packets", "snapshot": snapshot, "on_replace": on_replace }]);
+        config["ingress"]["metrics"] = json!([{ "name": "packets", "map": "packets", "snapshot": snapshot, "on_replace": on_replace }]);
         daemon.put(&path, &config).expect(201);
         generator.send(100)?;
         // A sample of one packet in one has all packets.
         config["ingress"]["sample"] = json!(1);
-        assert_eq!(daemon.put(&path, &config).expect(200).json()["warnings"], json!([]));
+        assert_eq!(
+            daemon.put(&path, &config).expect(200).json()["warnings"],
+            json!([])
+        );
         config["ingress"]["sample"] = json!(u32::MAX);
         let warnings = daemon.put(&path, &config).expect(200).json()["warnings"].clone();
         generator.send(100)?;
@@ -144,7 +168,11 @@ fn sums_of_two_samples_are_named() -> Result<()> {
             assert_eq!((&warnings, kept), (&json!([]), 0));
             continue;
         }
-        assert_eq!((&warnings[0]["field"], kept), (&json!("ingress.sample"), 100), "{warnings}");
+        assert_eq!(
+            (&warnings[0]["field"], kept),
+            (&json!("ingress.sample"), 100),
+            "{warnings}"
+        );
         let message = warnings[0]["message"].as_str().unwrap_or_default();
         assert!(
             message.contains("one packet in 1, ") && message.contains("one in 4294967295 now"),

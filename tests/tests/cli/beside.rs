@@ -29,7 +29,10 @@ fn headers_beside_a_source_are_sent_along() -> Result<()> {
     let write = |name: &str, text: &str| fs::write(folder.join(name), text);
     write("several.bpf.c", SOURCE)?;
     write("lib/limit.h", "#define LIMIT 256\n")?;
-    write("lib/sizes.h", "#include \"limit.h\"\nstruct sizes { __u64 small; __u64 large; };\n")?;
+    write(
+        "lib/sizes.h",
+        "#include \"limit.h\"\nstruct sizes { __u64 small; __u64 large; };\n",
+    )?;
     write("lib/other.h", "#error nobody includes this")?;
     write(
         "several.yaml",
@@ -38,13 +41,19 @@ fn headers_beside_a_source_are_sent_along() -> Result<()> {
     scene.succeed("apply -f several.yaml");
     scene.generator.send(7)?;
     let document: Value = serde_json::from_str(&scene.succeed("metrics several -o json"))?;
-    assert_eq!(document["ingress"]["sizes"]["entries"][0]["value"], json!({ "small": 7, "large": 0 }));
+    assert_eq!(
+        document["ingress"]["sizes"]["entries"][0]["value"],
+        json!({ "small": 7, "large": 0 })
+    );
     // Another text of a file is another revision, and the difference shows it.
     write("lib/limit.h", "#define LIMIT 1\n")?;
     scene.succeed("apply -f several.yaml");
     scene.generator.send(5)?;
     let document: Value = serde_json::from_str(&scene.succeed("metrics several -o json"))?;
-    assert_eq!(document["ingress"]["sizes"]["entries"][0]["value"], json!({ "small": 7, "large": 5 }));
+    assert_eq!(
+        document["ingress"]["sizes"]["entries"][0]["value"],
+        json!({ "small": 7, "large": 5 })
+    );
     let difference = scene.succeed("diff several");
     assert!(
         difference.contains("#define LIMIT 256") && difference.contains("#define LIMIT 1"),
@@ -55,11 +64,20 @@ fn headers_beside_a_source_are_sent_along() -> Result<()> {
     assert_eq!(files["lib/limit.h"], "#define LIMIT 1\n", "{status}");
     assert_eq!(files.as_object().map(serde_json::Map::len), Some(2));
     // A mistake is shown at the user's own file.
-    write("lib/sizes.h", "#include \"limit.h\"\nstruct sizes { __u64 small; u64_t large; };\n")?;
+    write(
+        "lib/sizes.h",
+        "#include \"limit.h\"\nstruct sizes { __u64 small; u64_t large; };\n",
+    )?;
     let refused = scene.run("apply -f several.yaml")?;
     assert_eq!(refused.code, 1, "{}", refused.err);
     assert!(refused.err.contains("lib/sizes.h:2:"), "{}", refused.err);
-    assert!(refused.err.contains("2 | struct sizes { __u64 small; u64_t large; };"), "{}", refused.err);
+    assert!(
+        refused
+            .err
+            .contains("2 | struct sizes { __u64 small; u64_t large; };"),
+        "{}",
+        refused.err
+    );
     let unchanged: Value = serde_json::from_str(&scene.succeed("get several -o json"))?;
     assert_eq!(unchanged["revision"], status["revision"]);
     Ok(())

@@ -1,4 +1,5 @@
-//! The command line: its output, its changes, and its live views, against a real daemon with real packets.
+//! The command line: its output, its changes, and its live views, against a real daemon with real
+//! packets.
 
 mod beside;
 mod deploy;

@@ -23,7 +23,10 @@ const INCOMPLETE: [(&str, &str); 8] = [
 fn deployed(scene: &Scene, program: &str, options: &str) -> Result<String> {
     let text = scene.succeed(&format!("propose {program} --interface mon0{options}"));
     scene.write("proposed.yaml", &text)?;
-    let name = text.lines().find_map(|line| line.strip_prefix("name: ")).context("a name")?;
+    let name = text
+        .lines()
+        .find_map(|line| line.strip_prefix("name: "))
+        .context("a name")?;
     scene.succeed("apply -f proposed.yaml");
     let document: Value = serde_json::from_str(&scene.succeed(&format!("metrics {name} -o json")))?;
     assert_eq!(document["probe"], name, "{document}");
@@ -38,13 +41,29 @@ fn every_program_of_others_gets_a_configuration_that_runs() -> Result<()> {
     let mut proposed = 0;
     for entry in std::fs::read_dir(&guests)? {
         let path = entry?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).context("a name")?.to_owned();
-        let Some(stem) = name.strip_suffix(".bpf.c").or_else(|| name.strip_suffix(".o")) else { continue };
-        let incomplete = INCOMPLETE.iter().find(|(incomplete, _)| *incomplete == stem);
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .context("a name")?
+            .to_owned();
+        let Some(stem) = name
+            .strip_suffix(".bpf.c")
+            .or_else(|| name.strip_suffix(".o"))
+        else {
+            continue;
+        };
+        let incomplete = INCOMPLETE
+            .iter()
+            .find(|(incomplete, _)| *incomplete == stem);
         if stem.starts_with("refused-") || incomplete.is_some() {
             let outcome = scene.run(&format!("propose {} --interface mon0", path.display()))?;
             let words = incomplete.map_or("error", |(_, words)| words);
-            assert_eq!((outcome.code, outcome.out.as_str()), (1, ""), "{stem}: {}", outcome.err);
+            assert_eq!(
+                (outcome.code, outcome.out.as_str()),
+                (1, ""),
+                "{stem}: {}",
+                outcome.err
+            );
             assert!(outcome.err.contains(words), "{stem}: {}", outcome.err);
             continue;
         }
@@ -98,16 +117,25 @@ fn maps_become_metrics_by_their_use() -> Result<()> {
     ] {
         assert!(proposal.contains(line), "{line}: {proposal}");
     }
-    assert!(!proposal.contains("idle") && !proposal.contains("limit"), "{proposal}");
+    assert!(
+        !proposal.contains("idle") && !proposal.contains("limit"),
+        "{proposal}"
+    );
     // With `--hook tc`, the proposal has only the direction at TC.
     let only = deployed(&scene, "both.c", " --hook tc")?;
-    assert!(!only.contains("ingress:") && only.contains("egress:"), "{only}");
+    assert!(
+        !only.contains("ingress:") && only.contains("egress:"),
+        "{only}"
+    );
     // The probe has counted all packets.
     scene.write("proposed.yaml", &proposal)?;
     scene.succeed("apply -f proposed.yaml");
     scene.generator.send(25)?;
     let document: Value = serde_json::from_str(&scene.succeed("metrics both -o json"))?;
-    assert_eq!(document["ingress"]["totals"]["entries"][1]["value"], 25, "{document}");
+    assert_eq!(
+        document["ingress"]["totals"]["entries"][1]["value"], 25,
+        "{document}"
+    );
     Ok(())
 }
 
@@ -118,9 +146,17 @@ fn a_refusal_has_the_line_of_the_program() -> Result<()> {
     scene.write("mistake.c", &text)?;
     let outcome = scene.run("propose mistake.c --interface mon0")?;
     assert_eq!((outcome.code, outcome.out.as_str()), (1, ""));
-    assert!(outcome.err.contains("mistake.c:19:") && outcome.err.contains("nonsense"), "{}", outcome.err);
+    assert!(
+        outcome.err.contains("mistake.c:19:") && outcome.err.contains("nonsense"),
+        "{}",
+        outcome.err
+    );
     let missing = scene.run("propose missing.c --interface mon0")?;
-    assert!(missing.code == 1 && missing.err.contains("missing.c"), "{}", missing.err);
+    assert!(
+        missing.code == 1 && missing.err.contains("missing.c"),
+        "{}",
+        missing.err
+    );
     let interface = scene.run("propose count.bpf.c --interface none0")?;
     assert!(
         interface.code == 1 && interface.err.contains("there is no interface none0"),

@@ -23,7 +23,9 @@ fn rule(packets: u64) -> Value {
 /// The revision of the rule on each node; 0 where there is none.
 fn revisions(nodes: &Nodes) -> Vec<u64> {
     let rules = nodes.0.iter().map(|scene| scene.daemon.json("/v1/rules"));
-    rules.map(|list| list["rules"][0]["revision"].as_u64().unwrap_or_default()).collect()
+    rules
+        .map(|list| list["rules"][0]["revision"].as_u64().unwrap_or_default())
+        .collect()
 }
 
 #[test]
@@ -41,19 +43,38 @@ fn a_rule_runs_where_its_probe_is_and_the_same_command_goes_on() -> Result<()> {
         partly.out,
         partly.err
     );
-    ensure!(partly.err.contains("rule many does not run on 1 of 3 nodes, three: "), "{}", partly.err);
-    ensure!(partly.err.contains("count"), "the missing probe: {}", partly.err);
+    ensure!(
+        partly
+            .err
+            .contains("rule many does not run on 1 of 3 nodes, three: "),
+        "{}",
+        partly.err
+    );
+    ensure!(
+        partly.err.contains("count"),
+        "the missing probe: {}",
+        partly.err
+    );
     ensure!(revisions(&nodes) == [1, 1, 0], "{:?}", revisions(&nodes));
 
     nodes.0[0].succeed("fleet apply -f fleet.yaml --servers servers");
     let said = nodes.0[0].succeed(APPLY);
-    ensure!(said.ends_with(": running on 3 of 3 nodes, firing on 0\n"), "{said}");
-    ensure!(revisions(&nodes) == [1, 1, 1], "those that had it keep it: {:?}", revisions(&nodes));
+    ensure!(
+        said.ends_with(": running on 3 of 3 nodes, firing on 0\n"),
+        "{said}"
+    );
+    ensure!(
+        revisions(&nodes) == [1, 1, 1],
+        "those that had it keep it: {:?}",
+        revisions(&nodes)
+    );
     let status: Value = serde_json::from_str(&nodes.0[0].succeed(STATUS))?;
-    let counts =
-        json!({ "selected": 3, "updated": 3, "running": 3, "failed": 0, "excluded": 0, "silent": 0 });
+    let counts = json!({ "selected": 3, "updated": 3, "running": 3, "failed": 0, "excluded": 0, "silent": 0 });
     ensure!(status["status"]["counts"] == counts, "{status:#}");
-    ensure!(status["status"]["conditions"][2]["status"] == "True", "{status:#}");
+    ensure!(
+        status["status"]["conditions"][2]["status"] == "True",
+        "{status:#}"
+    );
 
     // Another document is another revision, which no node has before it is applied.
     nodes.0[0].write("rule.json", &rule(0).to_string())?;
@@ -77,8 +98,17 @@ fn a_rule_runs_where_its_probe_is_and_the_same_command_goes_on() -> Result<()> {
     ensure!(history.contains("fleet: revision rule.many-"), "{history}");
 
     let silent = nodes.0[0].run("fleet apply -f rule.json --servers more")?;
-    ensure!(silent.code == 1 && silent.err.contains("gone: silent: "), "{}{}", silent.out, silent.err);
-    ensure!(silent.out.contains("running on 3 of 4 nodes"), "{}", silent.out);
+    ensure!(
+        silent.code == 1 && silent.err.contains("gone: silent: "),
+        "{}{}",
+        silent.out,
+        silent.err
+    );
+    ensure!(
+        silent.out.contains("running on 3 of 4 nodes"),
+        "{}",
+        silent.out
+    );
     Ok(())
 }
 
@@ -86,17 +116,24 @@ fn a_rule_runs_where_its_probe_is_and_the_same_command_goes_on() -> Result<()> {
 fn a_file_may_have_a_rule_and_its_probe() -> Result<()> {
     let nodes = Nodes::new()?;
     nodes.object("first", &json!({}))?;
-    let probe: Value =
-        serde_json::from_str(&std::fs::read_to_string(nodes.0[0].folder.path().join("fleet.yaml"))?)?;
-    let both = |rule: &Value| nodes.0[0].write("both.yaml", &format!("# both\n---\n{rule}\n---\n{probe}\n"));
+    let probe: Value = serde_json::from_str(&std::fs::read_to_string(
+        nodes.0[0].folder.path().join("fleet.yaml"),
+    )?)?;
+    let both = |rule: &Value| {
+        nodes.0[0].write("both.yaml", &format!("# both\n---\n{rule}\n---\n{probe}\n"))
+    };
     let apply = "fleet apply -f both.yaml --servers servers";
-    // A mistake in one document is found before a daemon is asked about the other, and has its line in the file.
+    // A mistake in one document is found before a daemon is asked about the other, and has its line
+    // in the file.
     let mut wide = rule(5);
     wide["spec"]["scope"] = json!("fleet");
     both(&wide)?;
     let refused = nodes.0[0].run(apply)?;
     ensure!(
-        refused.code == 1 && refused.err.contains("line 3: spec.scope: each daemon judges"),
+        refused.code == 1
+            && refused
+                .err
+                .contains("line 3: spec.scope: each daemon judges"),
         "{}",
         refused.err
     );
@@ -104,16 +141,27 @@ fn a_file_may_have_a_rule_and_its_probe() -> Result<()> {
     wrong["spec"]["rule"]["when"] = json!("sum(ingress.seen >");
     both(&wrong)?;
     let refused = nodes.0[0].run(apply)?;
-    ensure!(refused.err.contains("line 3: spec.rule.when: "), "{}", refused.err);
+    ensure!(
+        refused.err.contains("line 3: spec.rule.when: "),
+        "{}",
+        refused.err
+    );
     ensure!(revisions(&nodes) == [0, 0, 0], "{:?}", revisions(&nodes));
 
     // The probe comes first.
     both(&rule(5))?;
     let said = nodes.0[0].succeed(apply);
-    ensure!(said.contains("complete, running on 3 of 3 nodes") && said.contains("firing on 0"), "{said}");
-    let status: Value =
-        serde_json::from_str(&nodes.0[0].succeed("fleet status -f both.yaml --servers servers -o json"))?;
-    ensure!(status[0]["probe"] == "count" && status[1]["rule"] == "many", "{status:#}");
+    ensure!(
+        said.contains("complete, running on 3 of 3 nodes") && said.contains("firing on 0"),
+        "{said}"
+    );
+    let status: Value = serde_json::from_str(
+        &nodes.0[0].succeed("fleet status -f both.yaml --servers servers -o json"),
+    )?;
+    ensure!(
+        status[0]["probe"] == "count" && status[1]["rule"] == "many",
+        "{status:#}"
+    );
     ensure!(status[1]["status"]["counts"]["running"] == 3, "{status:#}");
     Ok(())
 }

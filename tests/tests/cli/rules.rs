@@ -37,37 +37,69 @@ fn a_rule_says_when_it_would_have_fired() -> Result<()> {
     let decisions = report["decisions"].as_array().expect("decisions");
     let of = |decision: &Value| json!([decision["window"], decision["decision"]]);
     let found: Vec<_> = decisions.iter().map(of).collect();
-    assert_eq!(json!(found), json!([[2, "fire"], [4, "end"], [5, "fire"]]), "{report}");
-    assert_eq!(decisions[0]["do"][0]["apply"]["variables"], json!({ "limit": 30 }), "{report}");
-    assert_eq!(decisions[2]["do"][1]["mark"], "key 7 in window 5", "{report}");
+    assert_eq!(
+        json!(found),
+        json!([[2, "fire"], [4, "end"], [5, "fire"]]),
+        "{report}"
+    );
+    assert_eq!(
+        decisions[0]["do"][0]["apply"]["variables"],
+        json!({ "limit": 30 }),
+        "{report}"
+    );
+    assert_eq!(
+        decisions[2]["do"][1]["mark"], "key 7 in window 5",
+        "{report}"
+    );
     assert_eq!(report["windows"], 5, "{report}");
     let table = scene.succeed("rules test -f rule.yaml");
-    assert!(table.contains("apply fine for 5m; mark key 7 in window 2"), "{table}");
-    assert!(table.ends_with("the rule would have fired 2 times in 5 windows of count\n"), "{table}");
+    assert!(
+        table.contains("apply fine for 5m; mark key 7 in window 2"),
+        "{table}"
+    );
+    assert!(
+        table.ends_with("the rule would have fired 2 times in 5 windows of count\n"),
+        "{table}"
+    );
     assert_eq!(
-        scene.daemon.json("/v1/probes")["probes"].as_array().map(Vec::len),
+        scene.daemon.json("/v1/probes")["probes"]
+            .as_array()
+            .map(Vec::len),
         Some(1),
         "nothing was done"
     );
     Ok(())
 }
 
-/// The rule is checked against the windows: after a replacement with other fields it is checked again.
+/// The rule is checked against the windows: after a replacement with other fields it is checked
+/// again.
 #[test]
 fn a_rule_with_a_mistake_is_refused_with_its_place() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.succeed("apply -f count.yaml");
     windows(&mut scene, &[5])?;
     for (from, to, said) in [
-        ("'packets') > 20", "'packet') >", "line 2: when, column 30 of the expression: "),
+        (
+            "'packets') > 20",
+            "'packet') >",
+            "line 2: when, column 30 of the expression: ",
+        ),
         (
             "ingress.seen, 'packets') > 20",
             "ingress.sean) > 20",
             "line 2: when, column 12 of the expression: ingress has no metric \"sean\"; it has seen",
         ),
-        ("cooldown: 0s", "cooldown: later", "line 4: cooldown: \"later\" is not a duration"),
+        (
+            "cooldown: 0s",
+            "cooldown: later",
+            "line 4: cooldown: \"later\" is not a duration",
+        ),
         ("cooldown: 0s", "cooldwn: 0s", "unknown field `cooldwn`"),
-        ("name: fine", "name: count", "line 6: do[0].apply.name: the rule watches the probe of this name"),
+        (
+            "name: fine",
+            "name: count",
+            "line 6: do[0].apply.name: the rule watches the probe of this name",
+        ),
         ("expires: 5m, ", "", "missing field `expires`"),
         ("do:", "do: [", "line 6, column "),
     ] {
@@ -85,20 +117,30 @@ fn a_rule_with_a_mistake_is_refused_with_its_place() -> Result<()> {
     scene.succeed("apply -f count.yaml");
     windows(&mut scene, &[5])?;
     let refused = scene.run("rules test -f rule.yaml")?;
-    assert!(refused.code == 1 && refused.err.contains("seen"), "{}", refused.err);
+    assert!(
+        refused.code == 1 && refused.err.contains("seen"),
+        "{}",
+        refused.err
+    );
     Ok(())
 }
 
-/// A rule of the library is shown, changed, tried on captures and applied. The exit status tells scripts
-/// the result.
+/// A rule of the library is shown, changed, tried on captures and applied. The exit status tells
+/// scripts the result.
 #[test]
 fn a_rule_of_the_library_is_tried_on_captures_and_applied() -> Result<()> {
     let scene = Scene::new()?;
     let list = scene.succeed("rules library");
-    assert!(list.contains("syn-flood") && list.contains("tcp-flags"), "{list}");
+    assert!(
+        list.contains("syn-flood") && list.contains("tcp-flags"),
+        "{list}"
+    );
     let text = scene.succeed("rules library syn-flood");
     scene.write("flood.yaml", &text)?;
-    let flood = scenes().into_iter().find(|scene| scene.rule == "syn-flood").expect("a scene");
+    let flood = scenes()
+        .into_iter()
+        .find(|scene| scene.rule == "syn-flood")
+        .expect("a scene");
     let write = |name: &str, bytes: &[u8]| fs::write(scene.folder.path().join(name), bytes);
     write("flood.pcap", &flood.attack.ingress)?;
     write("clients.pcap", &flood.harmless.ingress)?;
@@ -106,12 +148,22 @@ fn a_rule_of_the_library_is_tried_on_captures_and_applied() -> Result<()> {
         let report = scene.succeed(&format!("rules test {rule} flood.pcap -o json"));
         let report: Value = serde_json::from_str(&report)?;
         let found = report["decisions"].as_array().cloned().unwrap_or_default();
-        let found: Vec<_> = found.iter().map(|of| json!([of["window"], of["decision"]])).collect();
+        let found: Vec<_> = found
+            .iter()
+            .map(|of| json!([of["window"], of["decision"]]))
+            .collect();
         assert_eq!(json!(found), json!([[5, "fire"], [7, "end"]]), "{report}");
     }
-    let table = scene.succeed("rules test --library syn-flood --set for=1 flood.pcap --interval 500ms");
-    assert!(table.contains("apply syn-flood-senders for 5m; mark SYN flood; "), "{table}");
-    assert!(table.ends_with("the rule would have fired 1 times in 18 windows of tcp-flags\n"), "{table}");
+    let table =
+        scene.succeed("rules test --library syn-flood --set for=1 flood.pcap --interval 500ms");
+    assert!(
+        table.contains("apply syn-flood-senders for 5m; mark SYN flood; "),
+        "{table}"
+    );
+    assert!(
+        table.ends_with("the rule would have fired 1 times in 18 windows of tcp-flags\n"),
+        "{table}"
+    );
     let quiet = scene.run("rules test --library syn-flood clients.pcap")?;
     assert!(
         quiet.code == 3 && quiet.out.contains("fired 0 times in 9 windows"),
@@ -120,14 +172,34 @@ fn a_rule_of_the_library_is_tried_on_captures_and_applied() -> Result<()> {
         quiet.err
     );
     for (command, code, said) in [
-        ("rules test --library syn-flod flood.pcap", 1, "no rule \"syn-flod\"; it has "),
+        (
+            "rules test --library syn-flod flood.pcap",
+            1,
+            "no rule \"syn-flod\"; it has ",
+        ),
         ("rules test --library syn-flood none.pcap", 1, "none.pcap"),
-        ("rules test --library syn-flood --set fore=1 flood.pcap", 1, "--set fore=1: unknown field `fore`"),
-        ("rules test --library syn-flood flood.pcap --interval often", 1, "often"),
-        ("rules test --library syn-flood --set when=1 flood.pcap", 1, "when"),
+        (
+            "rules test --library syn-flood --set fore=1 flood.pcap",
+            1,
+            "--set fore=1: unknown field `fore`",
+        ),
+        (
+            "rules test --library syn-flood flood.pcap --interval often",
+            1,
+            "often",
+        ),
+        (
+            "rules test --library syn-flood --set when=1 flood.pcap",
+            1,
+            "when",
+        ),
         ("rules test flood.pcap", 2, "--file"),
         ("rules apply", 2, "--file"),
-        ("rules apply --library syn-flood", 1, "there is no probe named tcp-flags; deploy it first"),
+        (
+            "rules apply --library syn-flood",
+            1,
+            "there is no probe named tcp-flags; deploy it first",
+        ),
     ] {
         let refused = scene.run(command)?;
         assert!(
@@ -139,7 +211,11 @@ fn a_rule_of_the_library_is_tried_on_captures_and_applied() -> Result<()> {
     }
     scene.write("fleet.yaml", &format!("{RULE}\nscope: fleet\n"))?;
     let fleet = scene.run("rules test -f fleet.yaml --config count.yaml flood.pcap")?;
-    assert!(fleet.err.contains("the windows of this daemon alone"), "{}", fleet.err);
+    assert!(
+        fleet.err.contains("the windows of this daemon alone"),
+        "{}",
+        fleet.err
+    );
     // A probe that neither runs nor is in the library sees packets by its file.
     scene.write("rule.yaml", &RULE.replace("> 20", "> 200"))?;
     let report = scene.succeed("rules test -f rule.yaml --config count.yaml flood.pcap -o json");
@@ -149,9 +225,16 @@ fn a_rule_of_the_library_is_tried_on_captures_and_applied() -> Result<()> {
     let applied = scene.succeed("rules apply --library syn-flood --set for=3");
     assert_eq!(applied, "rule syn-flood watches tcp-flags (revision 1)\n");
     assert_eq!(scene.daemon.json("/v1/rules/syn-flood")["rule"]["for"], 3);
-    scene.write("wrong.yaml", &RULE.replace("watch: count", "watch: tcp-flags"))?;
+    scene.write(
+        "wrong.yaml",
+        &RULE.replace("watch: count", "watch: tcp-flags"),
+    )?;
     let refused = scene.run("rules apply wrong -f wrong.yaml")?;
     let place = "wrong.yaml is refused as a rule:\n  line 2: when, column 12 of the expression: ";
-    assert!(refused.code == 1 && refused.err.contains(place), "{}", refused.err);
+    assert!(
+        refused.code == 1 && refused.err.contains(place),
+        "{}",
+        refused.err
+    );
     Ok(())
 }

@@ -64,7 +64,12 @@ impl Scene {
         let folder = tempfile::tempdir()?;
         write(folder.path(), "count.bpf.c", SOURCE)?;
         write(folder.path(), "count.yaml", CONFIG)?;
-        Ok(Self { daemon, generator, folder, _topology: topology })
+        Ok(Self {
+            daemon,
+            generator,
+            folder,
+            _topology: topology,
+        })
     }
 
     /// Writes a file into the folder.
@@ -75,14 +80,22 @@ impl Scene {
     /// Runs a command in the folder; spaces separate its words.
     pub fn run(&self, arguments: &str) -> Result<Outcome> {
         let words: Vec<&str> = arguments.split(' ').collect();
-        outcome(self.daemon.client_command(&words)?.current_dir(self.folder.path()))
+        outcome(
+            self.daemon
+                .client_command(&words)?
+                .current_dir(self.folder.path()),
+        )
     }
 
     /// Runs a command likewise, and panics if the command fails. Returns its output.
     #[track_caller]
     pub fn succeed(&self, arguments: &str) -> String {
         let outcome = self.run(arguments).expect("it starts");
-        assert_eq!(outcome.code, 0, "{arguments}: {}{}", outcome.out, outcome.err);
+        assert_eq!(
+            outcome.code, 0,
+            "{arguments}: {}{}",
+            outcome.out, outcome.err
+        );
         outcome.out
     }
 }

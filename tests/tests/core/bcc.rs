@@ -1,4 +1,5 @@
-//! Sources in the dialect of BCC: calls through tables of programs, and a table that both directions use.
+//! Sources in the dialect of BCC: calls through tables of programs, and a table that both
+//! directions use.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -21,7 +22,10 @@ fn packet(byte: u8) -> Vec<u8> {
 fn values(document: &Value, direction: &str, metric: &str) -> Vec<u64> {
     let entries = document[direction][metric]["entries"].as_array();
     let entries = entries.unwrap_or_else(|| panic!("no {direction}.{metric} in {document}"));
-    entries.iter().map(|entry| entry["value"].as_u64().expect("a number")).collect()
+    entries
+        .iter()
+        .map(|entry| entry["value"].as_u64().expect("a number"))
+        .collect()
 }
 
 /// Two probes with the same source and other functions in the slots, each with twins, at all hooks.
@@ -39,14 +43,28 @@ fn calls_go_on_in_the_function_of_a_slot() -> Result<()> {
                 config[direction]["entry"] = json!("first");
             }
         }
-        let status = daemon.put(&format!("/v1/probes/{name}"), &config).expect(201).json();
+        let status = daemon
+            .put(&format!("/v1/probes/{name}"), &config)
+            .expect(201)
+            .json();
         let warnings = status["warnings"].as_array().unwrap();
         let lines: Vec<&Value> = warnings.iter().map(|warning| &warning["line"]).collect();
-        assert_eq!(lines, [19, 19], "no function stands in a slot of empty: {}", status["warnings"]);
-        assert!(
-            warnings[0]["message"].as_str().unwrap().contains(r#""calls": {"empty": {"1": "FUNCTION"}}"#)
+        assert_eq!(
+            lines,
+            [19, 19],
+            "no function stands in a slot of empty: {}",
+            status["warnings"]
         );
-        assert_eq!(status["programs"]["ingress"], json!({ "entry": "first", "twins": true }));
+        assert!(
+            warnings[0]["message"]
+                .as_str()
+                .unwrap()
+                .contains(r#""calls": {"empty": {"1": "FUNCTION"}}"#)
+        );
+        assert_eq!(
+            status["programs"]["ingress"],
+            json!({ "entry": "first", "twins": true })
+        );
     }
     for round in 1..=3 {
         for (slot, count) in [(0, 3), (1, 5), (2, 7), (5, 11), (200, 13)] {
@@ -62,9 +80,17 @@ fn calls_go_on_in_the_function_of_a_slot() -> Result<()> {
         ] {
             let document = daemon.json(&format!("/v1/probes/{name}/metrics"));
             assert_eq!(document["window"]["seq"], round);
-            assert_eq!(values(&document, "ingress", "seen")[..9], expected, "{name}, window {round}");
+            assert_eq!(
+                values(&document, "ingress", "seen")[..9],
+                expected,
+                "{name}, window {round}"
+            );
             let twice = expected.map(|count| 2 * count);
-            assert_eq!(values(&document, "egress", "seen")[..9], twice, "{name}, window {round}");
+            assert_eq!(
+                values(&document, "egress", "seen")[..9],
+                twice,
+                "{name}, window {round}"
+            );
         }
     }
     Ok(())
@@ -89,7 +115,11 @@ fn a_function_that_is_called_gives_the_verdict() -> Result<()> {
         for byte in [1, 0] {
             send_frames(topology.generator(), "gen0", &packet(byte), 10)?;
         }
-        assert_eq!(values(&daemon.json("/v1/probes/behind/metrics"), "ingress", "own"), [10], "{hook}");
+        assert_eq!(
+            values(&daemon.json("/v1/probes/behind/metrics"), "ingress", "own"),
+            [10],
+            "{hook}"
+        );
         daemon.delete("/v1/probes/p").expect(204);
     }
     Ok(())
@@ -106,12 +136,26 @@ fn slots_that_cannot_be_filled_are_refused() -> Result<()> {
             json!(5),
             "slot 8, which this table does not have",
         ),
-        (json!({ "seen": { "1": "third" } }), "ingress.calls.seen", Value::Null, "it has next, empty"),
-        (json!({ "next": { "1": "fourth" } }), "ingress.calls.next", Value::Null, "no function fourth"),
-        (json!({ "next": { "1": "jump" } }), "ingress.calls.next", Value::Null, "takes 2 parameters"),
+        (
+            json!({ "seen": { "1": "third" } }),
+            "ingress.calls.seen",
+            Value::Null,
+            "it has next, empty",
+        ),
+        (
+            json!({ "next": { "1": "fourth" } }),
+            "ingress.calls.next",
+            Value::Null,
+            "no function fourth",
+        ),
+        (
+            json!({ "next": { "1": "jump" } }),
+            "ingress.calls.next",
+            Value::Null,
+            "takes 2 parameters",
+        ),
     ] {
-        let config =
-            json!({ "interface": "mon0", "ingress": { "source": CALLS, "entry": "first", "calls": calls } });
+        let config = json!({ "interface": "mon0", "ingress": { "source": CALLS, "entry": "first", "calls": calls } });
         let problem = daemon.put("/v1/probes/p", &config).expect(422).json();
         let error = &problem["errors"][0];
         assert_eq!(
@@ -119,7 +163,10 @@ fn slots_that_cannot_be_filled_are_refused() -> Result<()> {
             (&json!(field), &line, &json!("compile")),
             "{problem}"
         );
-        assert!(error["message"].as_str().unwrap().contains(words), "{problem}");
+        assert!(
+            error["message"].as_str().unwrap().contains(words),
+            "{problem}"
+        );
     }
     daemon.get("/v1/probes/p").expect(404);
     Ok(())
@@ -132,7 +179,9 @@ fn a_table_that_is_extern_is_that_of_the_other_direction() -> Result<()> {
     let daemon = Daemon::start(topology.monitor())?;
     let taken = ["\"hash\"", "\"percpu_array\""]
         .iter()
-        .fold(SESSIONS.to_owned(), |source, kind| source.replace(kind, "\"extern\""));
+        .fold(SESSIONS.to_owned(), |source, kind| {
+            source.replace(kind, "\"extern\"")
+        });
     let direction = |hook: &str, field: &str, source: &str, metrics: &Value| json!({ "hook": hook, "source": source, "metrics": metrics, "defines": { "FIELD": field } });
     let metrics = |init: bool| {
         json!([{ "name": "sessions", "map": "sessions", "snapshot": true, "init": init },
@@ -140,14 +189,21 @@ fn a_table_that_is_extern_is_that_of_the_other_direction() -> Result<()> {
                { "name": "own", "map": "own", "snapshot": true, "init": init }])
     };
     let config = |hook: &str, ingress_defines: bool, metrics: &Value| {
-        let [ingress, egress] = if ingress_defines { [SESSIONS, &taken] } else { [&taken, SESSIONS] };
+        let [ingress, egress] = if ingress_defines {
+            [SESSIONS, &taken]
+        } else {
+            [&taken, SESSIONS]
+        };
         json!({ "interface": "mon0", "ingress": direction(hook, "in", ingress, metrics),
                 "egress": direction("tc", "out", egress, metrics) })
     };
-    // The documents that must appear after these numbers of incoming and outgoing packets, in each of three sessions.
+    // The documents that must appear after these numbers of incoming and outgoing packets, in each
+    // of three sessions.
     let check = |document: &Value, [packets_in, packets_out]: [u64; 2], own: [u64; 2]| {
         for direction in ["ingress", "egress"] {
-            let sessions = document[direction]["sessions"]["entries"].as_array().unwrap();
+            let sessions = document[direction]["sessions"]["entries"]
+                .as_array()
+                .unwrap();
             assert_eq!(sessions.len(), 3, "{document}");
             for session in sessions {
                 assert_eq!(
@@ -156,7 +212,11 @@ fn a_table_that_is_extern_is_that_of_the_other_direction() -> Result<()> {
                     "{document}"
                 );
             }
-            assert_eq!(total(document, direction, "cpus"), 3 * (packets_in + packets_out), "{document}");
+            assert_eq!(
+                total(document, direction, "cpus"),
+                3 * (packets_in + packets_out),
+                "{document}"
+            );
         }
         assert_eq!(
             ["ingress", "egress"].map(|direction| total(document, direction, "own")),
@@ -172,7 +232,10 @@ fn a_table_that_is_extern_is_that_of_the_other_direction() -> Result<()> {
         Ok(())
     };
     for hook in ["xdp", "tc"] {
-        let status = daemon.put("/v1/probes/p", &config(hook, true, &metrics(true))).expect(201).json();
+        let status = daemon
+            .put("/v1/probes/p", &config(hook, true, &metrics(true)))
+            .expect(201)
+            .json();
         let shared = json!([{ "map": "cpus", "type": "percpu_array", "twins": true },
                             { "map": "sessions", "type": "hash", "twins": true }]);
         assert_eq!(status["shared_maps"], shared);
@@ -183,11 +246,14 @@ fn a_table_that_is_extern_is_that_of_the_other_direction() -> Result<()> {
         }
         daemon.delete("/v1/probes/p").expect(204);
     }
-    daemon.put("/v1/probes/p", &config("xdp", true, &metrics(false))).expect(201);
+    daemon
+        .put("/v1/probes/p", &config("xdp", true, &metrics(false)))
+        .expect(201);
     send()?;
     check(&daemon.json("/v1/probes/p/metrics"), [4, 7], [12, 21]);
     send()?;
-    // Now the other source defines the tables, and a session has another field: the counts continue.
+    // Now the other source defines the tables, and a session has another field: the counts
+    // continue.
     let mut other = config("xdp", false, &metrics(false));
     for direction in ["ingress", "egress"] {
         other[direction]["defines"]["WIDE"] = json!("1");

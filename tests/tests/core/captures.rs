@@ -23,24 +23,44 @@ fn captures_are_replayed() -> Result<()> {
             frame
         })
         .collect();
-    let capture = pcap(frames.iter().zip(START..).map(|(frame, time)| (time, &frame[..])));
+    let capture = pcap(
+        frames
+            .iter()
+            .zip(START..)
+            .map(|(frame, time)| (time, &frame[..])),
+    );
     for (direction, hook) in [("ingress", "xdp"), ("ingress", "tc"), ("egress", "tc")] {
         let mut config = counters("mon0", direction, hook, None);
         let clock = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n__u64 clock;\n\
              static int now(void) { clock = bpf_ktime_get_ns(); return 0; }\n";
         config[direction]["source"] = json!(format!("{clock}{COUNTERS}"));
         config[direction]["defines"]["VERDICT"] = json!("now()");
-        let metrics = config[direction]["metrics"].as_array_mut().expect("metrics");
+        let metrics = config[direction]["metrics"]
+            .as_array_mut()
+            .expect("metrics");
         metrics.push(json!({ "name": "clock", "map": ".bss:clock" }));
-        let document = replay(&daemon, &config, &[("capture", &capture)]).expect(200).json();
-        assert_eq!(document["replayed"], json!({ "packets": 100 }), "{direction} {hook}");
+        let document = replay(&daemon, &config, &[("capture", &capture)])
+            .expect(200)
+            .json();
+        assert_eq!(
+            document["replayed"],
+            json!({ "packets": 100 }),
+            "{direction} {hook}"
+        );
         for (map, _) in COUNTER_MAPS {
-            let entries = document[direction][map]["entries"].as_array().expect("entries");
-            let counts =
-                entries.iter().filter_map(|entry| entry["value"].as_u64()).filter(|count| *count > 0);
+            let entries = document[direction][map]["entries"]
+                .as_array()
+                .expect("entries");
+            let counts = entries
+                .iter()
+                .filter_map(|entry| entry["value"].as_u64())
+                .filter(|count| *count > 0);
             assert_eq!(counts.collect::<Vec<_>>(), [10; 10], "{map}");
         }
-        assert_eq!(document[direction]["clock"]["entries"][0]["value"], START + 99);
+        assert_eq!(
+            document[direction]["clock"]["entries"][0]["value"],
+            START + 99
+        );
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Tests that must pass on every kernel, old ones too: `make test-kernels` runs them on several. They need nothing that
-//! came after Linux 5.10.
+//! Tests that must pass on every kernel, old ones too: `make test-kernels` runs them on several.
+//! They need nothing that came after Linux 5.10.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,8 @@ use twinprobe_tests::stream::Stream;
 use twinprobe_tests::{Daemon, DaemonOptions, Response, Topology};
 
 const PACKETS: u64 = 3_000;
-/// An eBPF source with map types beyond those of [`COUNTERS`], with maps in maps and with variables.
+/// An eBPF source with map types beyond those of [`COUNTERS`], with maps in maps and with
+/// variables.
 const MAPS: &str = include_str!("../../bpf/maps.bpf.c");
 
 /// Returns a configuration with [`COUNTERS`] at one hook, observing.
@@ -42,12 +43,18 @@ pub fn counters(interface: &str, direction: &str, hook: &str, mode: Option<&str>
     config
 }
 
-/// Checks that every packet is in exactly one window, in every map, and that the maps of a window agree.
+/// Checks that every packet is in exactly one window, in every map, and that the maps of a window
+/// agree.
 fn windows_add_up(daemon: &Daemon, topology: &Topology, direction: &str) -> Result<()> {
     let mut read = || {
         let document = daemon.json("/v1/probes/counters/metrics");
         let counts = COUNTER_MAPS.map(|(map, _)| total(&document, direction, map));
-        assert_eq!(counts, [counts[0]; COUNTER_MAPS.len()], "{}", document["window"]);
+        assert_eq!(
+            counts,
+            [counts[0]; COUNTER_MAPS.len()],
+            "{}",
+            document["window"]
+        );
         counts[0]
     };
     let (namespace, interface) = match direction {
@@ -61,7 +68,13 @@ fn windows_add_up(daemon: &Daemon, topology: &Topology, direction: &str) -> Resu
 }
 
 /// Deploys the counters, checks how they were attached, and counts.
-fn count_at(interface: &str, direction: &str, hook: &str, mode: Option<&str>, attached: &str) -> Result<()> {
+fn count_at(
+    interface: &str,
+    direction: &str,
+    hook: &str,
+    mode: Option<&str>,
+    attached: &str,
+) -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let attached = match (attached, &daemon.json("/v1/capabilities")["kernel"]["tcx"]) {
@@ -69,8 +82,13 @@ fn count_at(interface: &str, direction: &str, hook: &str, mode: Option<&str>, at
         ("tc", _) => "clsact",
         (attached, _) => attached,
     };
-    let status =
-        daemon.put("/v1/probes/counters", &counters(interface, direction, hook, mode)).expect(201).json();
+    let status = daemon
+        .put(
+            "/v1/probes/counters",
+            &counters(interface, direction, hook, mode),
+        )
+        .expect(201)
+        .json();
     assert_eq!(status["interfaces"][0]["mode"], attached, "{status}");
     assert_eq!(status["programs"][direction]["twins"], true, "{status}");
     windows_add_up(&daemon, &topology, direction)
@@ -96,8 +114,8 @@ fn tc_egress() -> Result<()> {
     count_at("mon1", "egress", "tc", None, "tc")
 }
 
-/// The daemon attaches by clsact even if the kernel has TCX, and waits by membarrier even if there is a
-/// faster method.
+/// The daemon attaches by clsact even if the kernel has TCX, and waits by membarrier even if there
+/// is a faster method.
 #[test]
 fn clsact_and_membarrier() -> Result<()> {
     let topology = Topology::new()?;
@@ -105,27 +123,48 @@ fn clsact_and_membarrier() -> Result<()> {
         .into_iter()
         .fold(DaemonOptions::default(), DaemonOptions::argument);
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
-    let status =
-        daemon.put("/v1/probes/counters", &counters("mon0", "ingress", "tc", None)).expect(201).json();
+    let status = daemon
+        .put(
+            "/v1/probes/counters",
+            &counters("mon0", "ingress", "tc", None),
+        )
+        .expect(201)
+        .json();
     assert_eq!(status["interfaces"][0]["mode"], "clsact", "{status}");
     windows_add_up(&daemon, &topology, "ingress")
 }
 
-/// Every method to wait for a grace period works: these kernels have all, since none is PREEMPT_RT or nohz_full.
+/// Every method to wait for a grace period works: these kernels have all, since none is PREEMPT_RT
+/// or nohz_full.
 #[test]
 fn every_way_to_quiesce() -> Result<()> {
     let topology = Topology::new()?;
     let found = Daemon::start(topology.monitor())?.json("/v1/capabilities");
-    let methods = found["kernel"]["quiesce_methods"].as_array().expect("a list");
-    let names: Vec<&str> = methods.iter().map(|method| method["name"].as_str().expect("a name")).collect();
+    let methods = found["kernel"]["quiesce_methods"]
+        .as_array()
+        .expect("a list");
+    let names: Vec<&str> = methods
+        .iter()
+        .map(|method| method["name"].as_str().expect("a name"))
+        .collect();
     assert_eq!(names, ["sweep", "membarrier", "map-in-map"]);
     for method in methods {
         assert_eq!(method["available"], true, "{method}");
         let options = DaemonOptions::default();
-        let options = options.argument("--quiesce").argument(method["name"].as_str().expect("a name"));
+        let options = options
+            .argument("--quiesce")
+            .argument(method["name"].as_str().expect("a name"));
         let daemon = Daemon::start_with(topology.monitor(), &options)?;
-        assert_eq!(daemon.json("/v1/capabilities")["kernel"]["quiesce"], method["name"]);
-        daemon.put("/v1/probes/counters", &counters("mon0", "ingress", "xdp", None)).expect(201);
+        assert_eq!(
+            daemon.json("/v1/capabilities")["kernel"]["quiesce"],
+            method["name"]
+        );
+        daemon
+            .put(
+                "/v1/probes/counters",
+                &counters("mon0", "ingress", "xdp", None),
+            )
+            .expect(201);
         windows_add_up(&daemon, &topology, "ingress")?;
     }
     Ok(())
@@ -136,7 +175,12 @@ fn every_way_to_quiesce() -> Result<()> {
 fn a_daemon_that_was_killed() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
-    daemon.put("/v1/probes/counters", &counters("mon0", "ingress", "tc", None)).expect(201);
+    daemon
+        .put(
+            "/v1/probes/counters",
+            &counters("mon0", "ingress", "tc", None),
+        )
+        .expect(201);
     let directories = daemon.kill()?;
     let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
     windows_add_up(&daemon, &topology, "ingress")
@@ -147,7 +191,12 @@ fn a_daemon_that_was_killed() -> Result<()> {
 fn a_chain_that_changes_under_traffic() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
-    daemon.put("/v1/probes/counters", &counters("mon0", "ingress", "xdp", None)).expect(201);
+    daemon
+        .put(
+            "/v1/probes/counters",
+            &counters("mon0", "ingress", "xdp", None),
+        )
+        .expect(201);
     let neighbour = counter_config("mon0", "XDP_DROP");
     let (mut round, mut seen_by_neighbour) = (0, 0);
     let read = || {
@@ -156,12 +205,20 @@ fn a_chain_that_changes_under_traffic() -> Result<()> {
             2 => drop(daemon.put("/v1/probes/neighbour", &neighbour).expect(201)),
             5 => drop(daemon.put("/v1/probes/neighbour", &neighbour).expect(200)),
             8 => {
-                seen_by_neighbour = total(&daemon.json("/v1/probes/neighbour/metrics"), "ingress", "packets");
+                seen_by_neighbour = total(
+                    &daemon.json("/v1/probes/neighbour/metrics"),
+                    "ingress",
+                    "packets",
+                );
                 drop(daemon.delete("/v1/probes/neighbour").expect(204));
             }
             _ => {}
         }
-        total(&daemon.json("/v1/probes/counters/metrics"), "ingress", "in_array")
+        total(
+            &daemon.json("/v1/probes/counters/metrics"),
+            "ingress",
+            "in_array",
+        )
     };
     let windows = send_and_count(topology.generator(), "gen0", PACKETS, read)?;
     assert!(windows > 8, "only {windows} windows");
@@ -169,13 +226,20 @@ fn a_chain_that_changes_under_traffic() -> Result<()> {
     Ok(())
 }
 
-/// LRU_PERCPU_HASH, LPM_TRIE, maps in maps and variables are read by the best strategy and by the iterative one.
+/// LRU_PERCPU_HASH, LPM_TRIE, maps in maps and variables are read by the best strategy and by the
+/// iterative one.
 #[test]
 fn further_map_types() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
-    let names =
-        ["in_lru_percpu_hash", "in_lpm_trie", "odd_keys", "by_parity", "per_cpu_by_parity", ".bss:packets"];
+    let names = [
+        "in_lru_percpu_hash",
+        "in_lpm_trie",
+        "odd_keys",
+        "by_parity",
+        "per_cpu_by_parity",
+        ".bss:packets",
+    ];
     for strategy in ["auto", "iterative"] {
         let metrics = names.map(|map| {
             let mut metric = window(map.trim_start_matches(".bss:"), map);
@@ -187,22 +251,32 @@ fn further_map_types() -> Result<()> {
             }
             metric
         });
-        let config = json!({ "interface": "mon0", "ingress": { "source": MAPS, "metrics": metrics } });
+        let config =
+            json!({ "interface": "mon0", "ingress": { "source": MAPS, "metrics": metrics } });
         let response = daemon.put("/v1/probes/maps", &config);
         assert!([200, 201].contains(&response.status), "{}", response.text());
         let mut by_address = BTreeMap::new();
         let read = || {
             let document = daemon.json("/v1/probes/maps/metrics");
-            let counts = names.map(|name| sum(&document["ingress"][name.trim_start_matches(".bss:")]));
+            let counts =
+                names.map(|name| sum(&document["ingress"][name.trim_start_matches(".bss:")]));
             assert_eq!(counts, [counts[0]; 6], "{document}");
-            for entry in document["ingress"]["in_lpm_trie"]["entries"].as_array().expect("entries") {
+            for entry in document["ingress"]["in_lpm_trie"]["entries"]
+                .as_array()
+                .expect("entries")
+            {
                 *by_address.entry(entry["key"].to_string()).or_insert(0) += sum(&entry["value"]);
             }
             counts[0]
         };
         send_and_count(topology.generator(), "gen0", PACKETS, read)?;
         assert_eq!(by_address.len() as u64, ADDRESSES);
-        assert!(by_address.values().all(|count| *count == PACKETS / ADDRESSES), "{by_address:?}");
+        assert!(
+            by_address
+                .values()
+                .all(|count| *count == PACKETS / ADDRESSES),
+            "{by_address:?}"
+        );
     }
     Ok(())
 }
@@ -216,7 +290,9 @@ fn sum(value: &Value) -> u64 {
             (None, Some(value)) => sum(value),
             (None, None) => fields.values().map(sum).sum(),
         },
-        value => value.as_u64().unwrap_or_else(|| panic!("{value} is not a number")),
+        value => value
+            .as_u64()
+            .unwrap_or_else(|| panic!("{value} is not a number")),
     }
 }
 
@@ -242,13 +318,16 @@ char LICENSE[] SEC("license") = "GPL";
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let metrics = [window("queue", "queue"), window("stack", "stack")];
-    let config =
-        json!({ "interface": "mon0", "ingress": { "hook": "tc", "source": SOURCE, "metrics": metrics } });
+    let config = json!({ "interface": "mon0", "ingress": { "hook": "tc", "source": SOURCE, "metrics": metrics } });
     daemon.put("/v1/probes/fifos", &config).expect(201);
     let read = || {
         let document = daemon.json("/v1/probes/fifos/metrics");
-        let [queue, stack] = ["queue", "stack"]
-            .map(|name| document["ingress"][name]["entries"].as_array().expect("entries").len() as u64);
+        let [queue, stack] = ["queue", "stack"].map(|name| {
+            document["ingress"][name]["entries"]
+                .as_array()
+                .expect("entries")
+                .len() as u64
+        });
         assert_eq!(queue, stack, "{}", document["window"]);
         queue
     };
@@ -256,8 +335,8 @@ char LICENSE[] SEC("license") = "GPL";
     Ok(())
 }
 
-/// RINGBUF and PERF_EVENT_ARRAY give each event once, in order. Each CPU has a perf buffer of its own, so that one CPU sends
-/// and receives.
+/// RINGBUF and PERF_EVENT_ARRAY give each event once, in order. Each CPU has a perf buffer of its
+/// own, so that one CPU sends and receives.
 #[test]
 fn events() -> Result<()> {
     const SOURCE: &str = r#"
@@ -297,7 +376,9 @@ char LICENSE[] SEC("license") = "GPL";
         let metric = json!({ "name": "ring", "map": "ring", "type": "struct event" });
         let ingress = json!({ "source": SOURCE, "defines": defines, "metrics": [metric] });
         let path = format!("/v1/probes/{name}");
-        daemon.put(&path, &json!({ "interface": "mon0", "ingress": ingress })).expect(201);
+        daemon
+            .put(&path, &json!({ "interface": "mon0", "ingress": ingress }))
+            .expect(201);
         let mut stream = Stream::open(&daemon, &format!("{path}/events"), LINES)?;
         let mut next = 0;
         let read = || {
@@ -312,8 +393,8 @@ char LICENSE[] SEC("license") = "GPL";
     Ok(())
 }
 
-/// Capabilities and errors name the features that the kernel lacks. `TWINPROBE_EXPECT` has the expected
-/// capabilities (`make test-kernels`): `tcx=false,hash=iterative`.
+/// Capabilities and errors name the features that the kernel lacks. `TWINPROBE_EXPECT` has the
+/// expected capabilities (`make test-kernels`): `tcx=false,hash=iterative`.
 #[test]
 fn what_is_there_and_what_is_missing() -> Result<()> {
     let topology = Topology::new()?;
@@ -321,50 +402,89 @@ fn what_is_there_and_what_is_missing() -> Result<()> {
     let found = daemon.json("/v1/capabilities");
     println!("{found:#}");
     let expected = std::env::var("TWINPROBE_EXPECT").unwrap_or_default();
-    for (name, value) in expected.split(',').filter_map(|feature| feature.split_once('=')) {
-        let map = found["maps"].as_array().expect("a list").iter().find(|map| map["type"] == name);
-        let feature = || found["kernel"].get(name).unwrap_or(&found["compiler"][name]);
+    for (name, value) in expected
+        .split(',')
+        .filter_map(|feature| feature.split_once('='))
+    {
+        let map = found["maps"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .find(|map| map["type"] == name);
+        let feature = || {
+            found["kernel"]
+                .get(name)
+                .unwrap_or(&found["compiler"][name])
+        };
         let is = map.map_or_else(feature, |map| &map["strategy"]);
-        assert_eq!(is.as_str().map_or_else(|| is.to_string(), str::to_owned), value, "{name}");
+        assert_eq!(
+            is.as_str().map_or_else(|| is.to_string(), str::to_owned),
+            value,
+            "{name}"
+        );
     }
     drop(daemon);
 
-    let options = DaemonOptions::default().argument("--tc-attach").argument("tcx");
+    let options = DaemonOptions::default()
+        .argument("--tc-attach")
+        .argument("tcx");
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
-    let response = daemon.put("/v1/probes/counters", &counters("mon0", "ingress", "tc", None));
+    let response = daemon.put(
+        "/v1/probes/counters",
+        &counters("mon0", "ingress", "tc", None),
+    );
     if found["kernel"]["tcx"] == true {
         response.expect(201);
     } else {
         let problem = response.expect(422).json();
         assert!(
-            problem["errors"][0]["message"].as_str().is_some_and(|text| text.contains("TCX")),
+            problem["errors"][0]["message"]
+                .as_str()
+                .is_some_and(|text| text.contains("TCX")),
             "{problem}"
         );
     }
-    // The first helper function does not exist, the second one needs Linux 6.1; the last statement needs Linux 5.12.
+    // The first helper function does not exist, the second one needs Linux 6.1; the last statement
+    // needs Linux 5.12.
     let source = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n__u64 word;\n\
         static long (*from_the_future)(void) = (void *)9999, (*ktime_get_tai_ns)(void) = (void *)208;\n\
         SEC(\"xdp\") int f(struct xdp_md *ctx) { return STATEMENT; }\n\
         char LICENSE[] SEC(\"license\") = \"GPL\";\n";
     let put = |statement| {
-        let ingress = json!({ "source": source, "defines": { "STATEMENT": statement }, "metrics": [] });
-        daemon.put("/v1/probes/other", &json!({ "interface": "mon0", "ingress": ingress }))
+        let ingress =
+            json!({ "source": source, "defines": { "STATEMENT": statement }, "metrics": [] });
+        daemon.put(
+            "/v1/probes/other",
+            &json!({ "interface": "mon0", "ingress": ingress }),
+        )
     };
     let message = |response: Response| {
         let problem = response.expect(422).json();
-        problem["errors"][0]["message"].as_str().expect("text").to_owned()
+        problem["errors"][0]["message"]
+            .as_str()
+            .expect("text")
+            .to_owned()
     };
     let text = message(put("from_the_future()"));
-    assert!(text.contains("the helper function 9999 is not allowed"), "{text}");
+    assert!(
+        text.contains("the helper function 9999 is not allowed"),
+        "{text}"
+    );
     let response = put("ktime_get_tai_ns()");
     if response.status == 422 {
         let text = message(response);
-        assert!(text.contains("#208") && text.contains("this kernel does not have"), "{text}");
+        assert!(
+            text.contains("#208") && text.contains("this kernel does not have"),
+            "{text}"
+        );
     }
     let response = put("__sync_fetch_and_add(&word, 1)");
     if response.status == 422 {
         let text = message(response);
-        assert!(text.contains("this kernel has no atomic operations that give back a value"), "{text}");
+        assert!(
+            text.contains("this kernel has no atomic operations that give back a value"),
+            "{text}"
+        );
     }
     Ok(())
 }

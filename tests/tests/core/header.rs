@@ -1,4 +1,5 @@
-//! `twinprobe.h`: one source finds the same values in the same packets at XDP and TC, ingress and egress.
+//! `twinprobe.h`: one source finds the same values in the same packets at XDP and TC, ingress and
+//! egress.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,8 @@ const UDP: u8 = 17;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 
-/// A frame, and the expected fields of its headers and, in a tunnel, of the inner headers. Fields that are not named are 0.
+/// A frame, and the expected fields of its headers and, in a tunnel, of the inner headers. Fields
+/// that are not named are 0.
 struct Case {
     frame: Vec<u8>,
     found: Value,
@@ -57,7 +59,9 @@ fn udp(source: u16, destination: u16, payload: &[u8]) -> Vec<u8> {
 
 /// TCP with 12 bytes of options.
 fn tcp(flags: u8, payload: &[u8]) -> Vec<u8> {
-    let mut header = vec![0x04, 0xd2, 0x01, 0xbb, 0, 0, 0, 1, 0, 0, 0, 2, 0x80, flags, 0, 1, 0, 0, 0, 0];
+    let mut header = vec![
+        0x04, 0xd2, 0x01, 0xbb, 0, 0, 0, 1, 0, 0, 0, 2, 0x80, flags, 0, 1, 0, 0, 0, 0,
+    ];
     header.extend([1; 12]);
     [&header, payload].concat()
 }
@@ -80,7 +84,9 @@ fn over_ipv6(l3: u32, ip_length: u32, fields: Value) -> Value {
 }
 
 fn joined(mut one: Value, other: Value) -> Value {
-    let (Some(fields), Value::Object(other)) = (one.as_object_mut(), other) else { panic!("two objects") };
+    let (Some(fields), Value::Object(other)) = (one.as_object_mut(), other) else {
+        panic!("two objects")
+    };
     fields.extend(other);
     one
 }
@@ -103,13 +109,30 @@ fn whole() -> Vec<Case> {
     let labels = [0, 1, 0, 64, 0, 2, 1, 64];
     let mpls = [&labels[..], &ipv4(UDP, &[], 0, &udp(1234, 53, b"mpls"))].concat();
     // Hop-by-hop options, segment routing with one segment, destination options.
-    let before = [&[43, 0, 0, 0, 0, 0, 0, 0, 60, 2, 4, 0, 0, 0, 0, 0][..], &[0; 16]].concat();
-    let extensions = [&before[..], &[TCP, 0, 0, 0, 0, 0, 0, 0], &tcp(2, b"extensions")].concat();
-    let mut back = ethernet(&[], IPV4, &ipv4(UDP, &[], 0, &udp(53, 1234, b"on the way back")));
+    let before = [
+        &[43, 0, 0, 0, 0, 0, 0, 0, 60, 2, 4, 0, 0, 0, 0, 0][..],
+        &[0; 16],
+    ]
+    .concat();
+    let extensions = [
+        &before[..],
+        &[TCP, 0, 0, 0, 0, 0, 0, 0],
+        &tcp(2, b"extensions"),
+    ]
+    .concat();
+    let mut back = ethernet(
+        &[],
+        IPV4,
+        &ipv4(UDP, &[], 0, &udp(53, 1234, b"on the way back")),
+    );
     (back[29], back[33]) = (2, 1);
     let turned = json!({ "source_port": 53, "destination_port": 1234, "source": "192.0.2.2",
                          "destination": "192.0.2.1" });
-    let case = |frame, found| Case { frame, found, inside: None };
+    let case = |frame, found| Case {
+        frame,
+        found,
+        inside: None,
+    };
     vec![
         case(
             ethernet(&[], IPV4, &ipv4(UDP, &[], 0, &udp(1234, 53, b"plain"))),
@@ -117,21 +140,34 @@ fn whole() -> Vec<Case> {
         ),
         // The frame is padded, as short frames are.
         case(
-            ethernet(&[], IPV4, &[ipv4(UDP, &[], 0, &udp(1234, 53, b"p")), vec![0; 17]].concat()),
+            ethernet(
+                &[],
+                IPV4,
+                &[ipv4(UDP, &[], 0, &udp(1234, 53, b"p")), vec![0; 17]].concat(),
+            ),
             over_ipv4(14, 29, dns(34, 1)),
         ),
         case(back, joined(over_ipv4(14, 43, dns(34, 15)), turned)),
         case(
             ethernet(&qinq, IPV4, &ipv4(TCP, &[1; 8], 0, &tcp(0x12, b"options"))),
-            joined(over_ipv4(22, 67, https(50, 7, 0x12)), json!({ "tags": 2, "vlan0": 0x2007, "vlan1": 9 })),
+            joined(
+                over_ipv4(22, 67, https(50, 7, 0x12)),
+                json!({ "tags": 2, "vlan0": 0x2007, "vlan1": 9 }),
+            ),
         ),
         case(
             ethernet(&[], 0x8847, &mpls),
-            joined(over_ipv4(22, 32, dns(42, 4)), json!({ "labels": 2, "label": 0x10040 })),
+            joined(
+                over_ipv4(22, 32, dns(42, 4)),
+                json!({ "labels": 2, "label": 0x10040 }),
+            ),
         ),
         case(
             ethernet(&[], IPV6, &ipv6(0, &extensions)),
-            joined(over_ipv6(14, 122, https(94, 10, 2)), json!({ "extensions": 3, "srh": 62 })),
+            joined(
+                over_ipv6(14, 122, https(94, 10, 2)),
+                json!({ "extensions": 3, "srh": 62 }),
+            ),
         ),
         case(
             ethernet(&[], IPV6, &ipv6(58, &[128, 3, 0, 0, 0, 1, 0, 2, 5, 6])),
@@ -143,7 +179,11 @@ fn whole() -> Vec<Case> {
             ),
         ),
         case(
-            ethernet(&[], IPV4, &ipv4(132, &[], 0, &[4, 210, 0, 53, 0, 0, 0, 0, 0, 0, 0, 0, 9, 9])),
+            ethernet(
+                &[],
+                IPV4,
+                &ipv4(132, &[], 0, &[4, 210, 0, 53, 0, 0, 0, 0, 0, 0, 0, 0, 9, 9]),
+            ),
             over_ipv4(
                 14,
                 34,
@@ -151,16 +191,27 @@ fn whole() -> Vec<Case> {
                         "destination_port": 53 }),
             ),
         ),
-        case(ethernet(&[], 0x0806, &[0; 28]), json!({ "ether_type": 0x0806, "l3": 14 })),
+        case(
+            ethernet(&[], 0x0806, &[0; 28]),
+            json!({ "ether_type": 0x0806, "l3": 14 }),
+        ),
     ]
 }
 
 /// Packets whose transport header is elsewhere, or cut off, and packets that contradict themselves.
 fn parts() -> Vec<Case> {
-    let case = |frame, found| Case { frame, found, inside: None };
+    let case = |frame, found| Case {
+        frame,
+        found,
+        inside: None,
+    };
     vec![
         case(
-            ethernet(&[], IPV4, &ipv4(UDP, &[], 0x2000, &udp(1234, 53, b"a first one"))),
+            ethernet(
+                &[],
+                IPV4,
+                &ipv4(UDP, &[], 0x2000, &udp(1234, 53, b"a first one")),
+            ),
             over_ipv4(14, 39, joined(dns(34, 11), json!({ "fragment": 1 }))),
         ),
         case(
@@ -169,25 +220,43 @@ fn parts() -> Vec<Case> {
         ),
         case(
             ethernet(&[], IPV6, &ipv6(44, &[58, 0, 0, 8, 0, 0, 0, 1, 1, 2, 3])),
-            over_ipv6(14, 51, json!({ "protocol": 58, "fragment": 2, "extensions": 1 })),
+            over_ipv6(
+                14,
+                51,
+                json!({ "protocol": 58, "fragment": 2, "extensions": 1 }),
+            ),
         ),
         case(
             ethernet(&[], IPV4, &ipv4(UDP, &[], 0, &[4, 210, 0, 53])),
             over_ipv4(14, 24, json!({ "error": 1, "protocol": UDP })),
         ),
-        case(ethernet(&[], IPV4, &[0x44; 21]), json!({ "error": 2, "ether_type": IPV4, "l3": 14 })),
+        case(
+            ethernet(&[], IPV4, &[0x44; 21]),
+            json!({ "error": 2, "ether_type": IPV4, "l3": 14 }),
+        ),
     ]
 }
 
 fn tunnels() -> Vec<Case> {
     let inner = ethernet(&[], IPV4, &ipv4(UDP, &[], 0, &udp(1234, 53, b"inside")));
-    let vxlan = udp(4000, 4789, &[&[8, 0, 0, 0, 0, 0, 42, 0][..], &inner].concat());
+    let vxlan = udp(
+        4000,
+        4789,
+        &[&[8, 0, 0, 0, 0, 0, 42, 0][..], &inner].concat(),
+    );
     // The header of IPv4 has options of four bytes.
-    let geneve = udp(4000, 6081, &[&[1, 0, 0x65, 0x58, 0, 0, 43, 0, 0, 0, 0, 0][..], &inner].concat());
-    let gre = [&[0x20, 0, 0x86, 0xdd, 0, 0, 0, 44][..], &ipv6(UDP, &udp(1234, 53, b"in gre"))].concat();
+    let geneve = udp(
+        4000,
+        6081,
+        &[&[1, 0, 0x65, 0x58, 0, 0, 43, 0, 0, 0, 0, 0][..], &inner].concat(),
+    );
+    let gre = [
+        &[0x20, 0, 0x86, 0xdd, 0, 0, 0, 44][..],
+        &ipv6(UDP, &udp(1234, 53, b"in gre")),
+    ]
+    .concat();
     let to_port = |port: u16| json!({ "source_port": 4000, "destination_port": port });
-    let in_tunnel =
-        |tunnel: u32, id: u32, l2: u32| json!({ "tunnel": tunnel, "tunnel_id": id, "depth": 1, "l2": l2 });
+    let in_tunnel = |tunnel: u32, id: u32, l2: u32| json!({ "tunnel": tunnel, "tunnel_id": id, "depth": 1, "l2": l2 });
     vec![
         Case {
             frame: ethernet(&[], IPV4, &ipv4(UDP, &[], 0, &vxlan)),
@@ -219,7 +288,10 @@ fn by_length(metric: &Value) -> BTreeMap<u64, Value> {
     let entries = metric["entries"].as_array().expect("entries");
     let value = |entry: &Value| {
         let mut value = entry["value"].clone();
-        value.as_object_mut().expect("a struct").retain(|_, field| *field != 0 && *field != "::");
+        value
+            .as_object_mut()
+            .expect("a struct")
+            .retain(|_, field| *field != 0 && *field != "::");
         (entry["key"].as_u64().expect("a length"), value)
     };
     entries.iter().map(value).collect()
@@ -228,7 +300,12 @@ fn by_length(metric: &Value) -> BTreeMap<u64, Value> {
 /// Compares the findings in each packet. At TC, the outer tag has been taken out of the frame.
 fn compare(found: &Value, cases: &[Case], is_tc: bool) {
     let seen = (by_length(&found["outside"]), by_length(&found["inside"]));
-    for Case { frame, found, inside } in cases {
+    for Case {
+        frame,
+        found,
+        inside,
+    } in cases
+    {
         let length = frame.len() as u64;
         let mut found = found.clone();
         if is_tc && found["tags"] != Value::Null {
@@ -236,24 +313,49 @@ fn compare(found: &Value, cases: &[Case], is_tc: bool) {
                 found[field] = json!(found[field].as_u64().expect("an offset") - 4);
             }
         }
-        assert_eq!(seen.0.get(&length), Some(&found), "the packet of {length} bytes");
-        assert_eq!(seen.1.get(&length), inside.as_ref(), "inside of the packet of {length} bytes");
+        assert_eq!(
+            seen.0.get(&length),
+            Some(&found),
+            "the packet of {length} bytes"
+        );
+        assert_eq!(
+            seen.1.get(&length),
+            inside.as_ref(),
+            "inside of the packet of {length} bytes"
+        );
     }
     assert_eq!(seen.0.len(), cases.len(), "{found}");
     let payload = |length: u64| {
         let entries = found["payloads"]["entries"].as_array().expect("entries");
-        &entries.iter().find(|entry| entry["key"] == length).expect("a packet with payload")["value"]
+        &entries
+            .iter()
+            .find(|entry| entry["key"] == length)
+            .expect("a packet with payload")["value"]
     };
     let first = b"plain\0\0\0";
-    assert_eq!(*payload(47), json!({ "copied": 5, "first": first, "last": b"lain" }));
+    assert_eq!(
+        *payload(47),
+        json!({ "copied": 5, "first": first, "last": b"lain" })
+    );
     assert_eq!(payload(60)["copied"], 8, "with the padding");
     let talks = found["talks"]["entries"].as_array().expect("entries");
     let is_it = |entry: &&Value| {
-        let ports = [&entry["key"]["source_port"], &entry["key"]["destination_port"]];
+        let ports = [
+            &entry["key"]["source_port"],
+            &entry["key"]["destination_port"],
+        ];
         entry["key"]["protocol"] == "UDP" && (ports == [53, 1234] || ports == [1234, 53])
     };
-    let talks: Vec<&Value> = talks.iter().filter(is_it).map(|entry| &entry["value"]).collect();
-    assert_eq!(talks, [5], "one conversation, of which one packet goes back");
+    let talks: Vec<&Value> = talks
+        .iter()
+        .filter(is_it)
+        .map(|entry| &entry["value"])
+        .collect();
+    assert_eq!(
+        talks,
+        [5],
+        "one conversation, of which one packet goes back"
+    );
 }
 
 /// Asserts the losses in a document for a map that no metric shows.
@@ -264,7 +366,11 @@ fn assert_losses(found: &Value, map: &str, kind: &str, losses: &Value) {
         (&json!(map), &json!(kind), &json!([])),
         "{said}"
     );
-    assert_eq!((&said["completeness"], said.get("entries_used")), (losses, None), "{said}");
+    assert_eq!(
+        (&said["completeness"], said.get("entries_used")),
+        (losses, None),
+        "{said}"
+    );
 }
 
 #[test]
@@ -277,17 +383,25 @@ fn one_source_for_all_hooks() -> Result<()> {
     daemon.put("/v1/probes/xdp", &config).expect(201);
     let config = json!({ "interface": "mon1", "egress": direction("tc") });
     daemon.put("/v1/probes/egress", &config).expect(201);
-    // The next probe has a metric that empties a map with each window and is not shown; another metric has the name of
-    // a map.
+    // The next probe has a metric that empties a map with each window and is not shown; another
+    // metric has the name of a map.
     let mut hidden = direction("xdp");
     hidden["metrics"] = json!([
         { "name": "unnamed", "map": "unnamed", "snapshot": true, "init": true, "export": false },
         { "name": "unread", "map": "talks" },
     ]);
-    daemon.put("/v1/probes/hidden", &json!({ "interface": "mon0", "ingress": hidden })).expect(201);
+    daemon
+        .put(
+            "/v1/probes/hidden",
+            &json!({ "interface": "mon0", "ingress": hidden }),
+        )
+        .expect(201);
     let _forward = topology.forward_to_egress()?;
 
-    let cases: Vec<Case> = [whole(), parts(), tunnels()].into_iter().flatten().collect();
+    let cases: Vec<Case> = [whole(), parts(), tunnels()]
+        .into_iter()
+        .flatten()
+        .collect();
     let packets = cases.len() as u64;
     let (entries, records) = (4, 4096 / (144 + 8));
     for round in 1..=2 {
@@ -299,35 +413,71 @@ fn one_source_for_all_hooks() -> Result<()> {
             let found = &document[direction];
             compare(found, &cases, probe != "xdp");
             let outside = &found["outside"];
-            assert_eq!((&outside["entries_used"], &outside["max_entries"]), (&json!(packets), &json!(64)));
-            assert_eq!((outside.get("full"), &outside["completeness"]["failed_inserts"]), (None, &json!(0)));
+            assert_eq!(
+                (&outside["entries_used"], &outside["max_entries"]),
+                (&json!(packets), &json!(64))
+            );
+            assert_eq!(
+                (
+                    outside.get("full"),
+                    &outside["completeness"]["failed_inserts"]
+                ),
+                (None, &json!(0))
+            );
             assert_eq!(outside["completeness"]["fill"], packets as f64 / 64.0);
             let few = &found["few"];
-            assert_eq!((&few["entries_used"], &few["full"]), (&json!(entries), &json!(true)), "{few}");
-            assert_eq!(few["completeness"], json!({ "fill": 1, "failed_inserts": packets - entries }));
+            assert_eq!(
+                (&few["entries_used"], &few["full"]),
+                (&json!(entries), &json!(true)),
+                "{few}"
+            );
+            assert_eq!(
+                few["completeness"],
+                json!({ "fill": 1, "failed_inserts": packets - entries })
+            );
             let lost = (round * packets).saturating_sub(records);
-            assert_eq!(found["ring"]["completeness"], json!({ "failed_reserves": lost }), "{records} fit");
+            assert_eq!(
+                found["ring"]["completeness"],
+                json!({ "failed_reserves": lost }),
+                "{records} fit"
+            );
             assert_losses(
                 found,
                 "unnamed",
                 "hash",
                 &json!({ "failed_inserts": round * (packets - entries) }),
             );
-            // Programs discard their reserved records here, and no client reads: the discarded records fill
-            // the ring.
-            assert_losses(found, "unread", "ringbuf", &json!({ "failed_reserves": lost }));
+            // Programs discard their reserved records here, and no client reads: the discarded
+            // records fill the ring.
+            assert_losses(
+                found,
+                "unread",
+                "ringbuf",
+                &json!({ "failed_reserves": lost }),
+            );
         }
         let document = daemon.json("/v1/probes/hidden/metrics");
         let found = &document["ingress"];
-        assert_losses(found, "unnamed", "hash", &json!({ "failed_inserts": round * (packets - entries) }));
+        assert_losses(
+            found,
+            "unnamed",
+            "hash",
+            &json!({ "failed_inserts": round * (packets - entries) }),
+        );
         assert_eq!(found["unread_map"]["map"], "unread", "{found}");
         assert_eq!(found["unread"]["map"], "talks");
     }
     let page = daemon.get("/metrics").expect(200);
     let page = page.text();
     for (sample, number) in [
-        ("twinprobe_map_entries{probe=\"tc\",direction=\"ingress\",map=\"outside\"}", packets),
-        ("twinprobe_map_max_entries{probe=\"xdp\",direction=\"ingress\",map=\"outside\"}", 64),
+        (
+            "twinprobe_map_entries{probe=\"tc\",direction=\"ingress\",map=\"outside\"}",
+            packets,
+        ),
+        (
+            "twinprobe_map_max_entries{probe=\"xdp\",direction=\"ingress\",map=\"outside\"}",
+            64,
+        ),
         (
             "twinprobe_map_failed_inserts_total{probe=\"egress\",direction=\"egress\",map=\"few\"}",
             2 * (packets - entries),
@@ -341,7 +491,10 @@ fn one_source_for_all_hooks() -> Result<()> {
             2 * packets - records,
         ),
     ] {
-        assert!(page.contains(&format!("{sample} {number}\n")), "{sample} {number}: {page}");
+        assert!(
+            page.contains(&format!("{sample} {number}\n")),
+            "{sample} {number}: {page}"
+        );
     }
     Ok(())
 }

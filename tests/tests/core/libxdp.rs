@@ -1,4 +1,5 @@
-//! A probe among the programs of libxdp's dispatcher, where the kernel lets extensions in; elsewhere its refusal.
+//! A probe among the programs of libxdp's dispatcher, where the kernel lets extensions in;
+//! elsewhere its refusal.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -21,7 +22,8 @@ const PACKETS: u64 = 500;
 /// Fewer packets than the 256 that a veth's ring has room for.
 const FEW: u64 = 100;
 
-/// A program that `xdp-loader` has loaded at mon0. On drop all programs of libxdp are unloaded there.
+/// A program that `xdp-loader` has loaded at mon0. On drop all programs of libxdp are unloaded
+/// there.
 struct Neighbour<'a> {
     loader: PathBuf,
     namespace: &'a Namespace,
@@ -34,26 +36,43 @@ impl<'a> Neighbour<'a> {
     fn load(loader: PathBuf, namespace: &'a Namespace) -> Result<Self> {
         let files = tempfile::tempdir()?;
         let object = files.path().join("neighbour.o");
-        std::fs::write(&object, bpf::compile(include_str!("../../bpf/neighbour.bpf.c"), &[])?)?;
+        std::fs::write(
+            &object,
+            bpf::compile(include_str!("../../bpf/neighbour.bpf.c"), &[])?,
+        )?;
         let pins = Path::new("/sys/fs/bpf").join(format!("tp-neighbour-{}", std::process::id()));
-        let neighbour = Self { loader, namespace, object, pins, _files: files };
+        let neighbour = Self {
+            loader,
+            namespace,
+            object,
+            pins,
+            _files: files,
+        };
         neighbour.load_again()?;
         Ok(neighbour)
     }
 
     fn run(&self, arguments: &[&str]) -> Result<String> {
-        self.namespace.output(self.loader.to_str().context("a path")?, arguments)
+        self.namespace
+            .output(self.loader.to_str().context("a path")?, arguments)
     }
 
     fn load_again(&self) -> Result<()> {
-        let (pins, object) = (self.pins.to_str().context("a path")?, self.object.to_str().context("a path")?);
-        self.run(&["load", "-m", "native", "-p", pins, "mon0", object]).map(drop)
+        let (pins, object) = (
+            self.pins.to_str().context("a path")?,
+            self.object.to_str().context("a path")?,
+        );
+        self.run(&["load", "-m", "native", "-p", pins, "mon0", object])
+            .map(drop)
     }
 
     fn unload(&self) -> Result<()> {
         let status = self.status()?;
         // " => 50 neighbour 19 TAG XDP_PASS"
-        let line = status.lines().find(|line| line.contains(" neighbour ")).context("no neighbour")?;
+        let line = status
+            .lines()
+            .find(|line| line.contains(" neighbour "))
+            .context("no neighbour")?;
         let id = line.split_whitespace().nth(3).context("no id")?;
         self.run(&["unload", "mon0", "-i", id]).map(drop)
     }
@@ -77,12 +96,18 @@ impl Drop for Neighbour<'_> {
     }
 }
 
-/// Sends packets and reads windows. Each packet is in one window of the probe, and the neighbour sees each
-/// packet.
-fn both_count(daemon: &Daemon, topology: &Topology, neighbour: Option<&Neighbour<'_>>) -> Result<()> {
+/// Sends packets and reads windows. Each packet is in one window of the probe, and the neighbour
+/// sees each packet.
+fn both_count(
+    daemon: &Daemon,
+    topology: &Topology,
+    neighbour: Option<&Neighbour<'_>>,
+) -> Result<()> {
     let before = neighbour.map(Neighbour::count).transpose()?;
     count_during(daemon, topology, || Ok(()))?;
-    let Some((neighbour, before)) = neighbour.zip(before) else { return Ok(()) };
+    let Some((neighbour, before)) = neighbour.zip(before) else {
+        return Ok(());
+    };
     wait_for("the neighbour's count", PATIENCE, || {
         let counted = neighbour.count()? - before;
         ensure!(counted == PACKETS, "the neighbour has {counted}");
@@ -91,7 +116,11 @@ fn both_count(daemon: &Daemon, topology: &Topology, neighbour: Option<&Neighbour
 }
 
 /// Sends packets and reads windows while `change` happens. Each packet is in one window.
-fn count_during(daemon: &Daemon, topology: &Topology, change: impl FnOnce() -> Result<()>) -> Result<()> {
+fn count_during(
+    daemon: &Daemon,
+    topology: &Topology,
+    change: impl FnOnce() -> Result<()>,
+) -> Result<()> {
     let (mut change, mut changed) = (Some(change), Ok(()));
     let read = || {
         // The sender has packets under way, since none are counted yet.
@@ -106,9 +135,15 @@ fn count_during(daemon: &Daemon, topology: &Topology, change: impl FnOnce() -> R
 }
 
 /// The daemon dies and comes again. Packets that come meanwhile are counted.
-fn count_without_daemon(daemon: Daemon, topology: &Topology, options: &DaemonOptions) -> Result<Daemon> {
+fn count_without_daemon(
+    daemon: Daemon,
+    topology: &Topology,
+    options: &DaemonOptions,
+) -> Result<Daemon> {
     let directories = daemon.kill()?;
-    let socket = topology.generator().enter(|| PacketSocket::open("gen0"))??;
+    let socket = topology
+        .generator()
+        .enter(|| PacketSocket::open("gen0"))??;
     for _ in 0..FEW {
         socket.send(Frame::default().bytes())?;
     }
@@ -139,14 +174,23 @@ fn a_failed_loader_is_shown(topology: &Topology, neighbour: &Neighbour<'_>) -> R
     let daemon = Daemon::start_with(topology.monitor(), &options(&script))?;
     let refused = daemon.put(PROBE, &config()).expect(409).json();
     let detail = refused["detail"].as_str().context("a detail")?;
-    ensure!(detail.contains("there is no room") && detail.contains("mon0"), "{detail}");
+    ensure!(
+        detail.contains("there is no room") && detail.contains("mon0"),
+        "{detail}"
+    );
     daemon.get(PROBE).expect(404);
-    ensure!(!neighbour.status()?.contains("twinprobe"), "{}", neighbour.status()?);
+    ensure!(
+        !neighbour.status()?.contains("twinprobe"),
+        "{}",
+        neighbour.status()?
+    );
     Ok(())
 }
 
 fn options(loader: &Path) -> DaemonOptions {
-    DaemonOptions::default().argument("--xdp-loader").argument(loader)
+    DaemonOptions::default()
+        .argument("--xdp-loader")
+        .argument(loader)
 }
 
 fn joined(topology: &Topology, neighbour: &Neighbour<'_>) -> Result<()> {
@@ -156,11 +200,17 @@ fn joined(topology: &Topology, neighbour: &Neighbour<'_>) -> Result<()> {
     let mut generic = config();
     generic["ingress"]["mode"] = json!("generic");
     let refused = daemon.put(PROBE, &generic).expect(409).json().to_string();
-    ensure!(refused.contains("attached its dispatcher to mon0 in mode native"), "{refused}");
+    ensure!(
+        refused.contains("attached its dispatcher to mon0 in mode native"),
+        "{refused}"
+    );
 
     daemon.put(PROBE, &config()).expect(201);
     let shown = neighbour.status()?;
-    ensure!(shown.contains(" twinprobe ") && shown.contains(" neighbour "), "{shown}");
+    ensure!(
+        shown.contains(" twinprobe ") && shown.contains(" neighbour "),
+        "{shown}"
+    );
     both_count(&daemon, topology, Some(neighbour)).context("joined")?;
     daemon.put(OTHER, &config()).expect(201);
     daemon.put(PROBE, &config()).expect(200);
@@ -177,7 +227,10 @@ fn joined(topology: &Topology, neighbour: &Neighbour<'_>) -> Result<()> {
 
     daemon.delete(PROBE).expect(204);
     let shown = neighbour.status()?;
-    ensure!(!shown.contains("twinprobe") && shown.contains(" neighbour "), "{shown}");
+    ensure!(
+        !shown.contains("twinprobe") && shown.contains(" neighbour "),
+        "{shown}"
+    );
     let left: Vec<_> = std::fs::read_dir(daemon.directories().bpffs().join("hooks"))?.collect();
     ensure!(left.is_empty(), "{left:?}");
 
@@ -190,15 +243,18 @@ fn joined(topology: &Topology, neighbour: &Neighbour<'_>) -> Result<()> {
         Ok(())
     })?;
     both_count(&daemon, topology, None).context("at a hook of its own")?;
-    ensure!(neighbour.load_again().is_err(), "xdp-loader has replaced the daemon's program");
+    ensure!(
+        neighbour.load_again().is_err(),
+        "xdp-loader has replaced the daemon's program"
+    );
     both_count(&daemon, topology, None).context("after xdp-loader was refused")
 }
 
 #[test]
 fn probes_join_the_dispatcher_of_libxdp() -> Result<()> {
     let topology = Topology::new()?;
-    // tests/kernels/run.sh names the loader of the guests and the guests' version; their kernels allow
-    // extensions.
+    // tests/kernels/run.sh names the loader of the guests and the guests' version; their kernels
+    // allow extensions.
     let given = std::env::var_os("TWINPROBE_XDP_LOADER").map(PathBuf::from);
     let must_join = given.is_some();
     let is_old = std::env::var("TWINPROBE_LINUX").is_ok_and(|version| version == "5.10");
@@ -222,6 +278,10 @@ fn probes_join_the_dispatcher_of_libxdp() -> Result<()> {
     let refused = daemon.put(PROBE, &config()).expect(409).json();
     let detail = refused["detail"].as_str().context("a detail")?;
     ensure!(detail.contains(why), "{detail}");
-    ensure!(neighbour.status()?.contains(" neighbour "), "{}", neighbour.status()?);
+    ensure!(
+        neighbour.status()?.contains(" neighbour "),
+        "{}",
+        neighbour.status()?
+    );
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Links without an Ethernet header, of each kind that this kernel has. A probe that reads such a header is refused; a
-//! probe that does not read one counts.
+//! Links without an Ethernet header, of each kind that this kernel has. A probe that reads such a
+//! header is refused; a probe that does not read one counts.
 
 use std::fs::File;
 use std::net::UdpSocket;
@@ -27,12 +27,22 @@ const DATA: usize = 100;
 
 /// A PPP interface without a peer. It exists as long as the file is open.
 fn ppp(name: &str) -> Result<File> {
-    let file = File::options().read(true).write(true).open("/dev/ppp").context("/dev/ppp")?;
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/ppp")
+        .context("/dev/ppp")?;
     let mut unit: libc::c_int = -1;
     // SAFETY: the pointer leads to a number.
     let made = unsafe { libc::ioctl(file.as_raw_fd(), NEW_UNIT, &raw mut unit) };
-    ensure!(made == 0, "PPPIOCNEWUNIT: {}", std::io::Error::last_os_error());
-    let renamed = Command::new("ip").args(["link", "set", &format!("ppp{unit}"), "name", name]).status()?;
+    ensure!(
+        made == 0,
+        "PPPIOCNEWUNIT: {}",
+        std::io::Error::last_os_error()
+    );
+    let renamed = Command::new("ip")
+        .args(["link", "set", &format!("ppp{unit}"), "name", name])
+        .status()?;
     ensure!(renamed.success(), "ip: {renamed}");
     Ok(file)
 }
@@ -44,7 +54,10 @@ fn make(namespace: &Namespace, kind: &str, name: &str) -> Result<Option<File>> {
         "ppp" => return Ok(Some(namespace.enter(|| ppp(name))??)),
         "tun" => namespace.run("ip", &["tuntap", "add", name, "mode", "tun"])?,
         "wireguard" => namespace.run("ip", &["link", "add", name, "type", kind])?,
-        _ => namespace.run("ip", &[&["link", "add", name, "type", kind][..], &ends].concat())?,
+        _ => namespace.run(
+            "ip",
+            &[&["link", "add", name, "type", kind][..], &ends].concat(),
+        )?,
     }
     Ok(None)
 }
@@ -52,8 +65,15 @@ fn make(namespace: &Namespace, kind: &str, name: &str) -> Result<Option<File>> {
 fn mark(socket: &UdpSocket) -> Result<()> {
     let (value, size) = (&raw const MARK, size_of::<u32>() as libc::socklen_t);
     // SAFETY: the option is a number, which the pointer leads to.
-    let set =
-        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MARK, value.cast(), size) };
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MARK,
+            value.cast(),
+            size,
+        )
+    };
     ensure!(set == 0, "SO_MARK: {}", std::io::Error::last_os_error());
     Ok(())
 }
@@ -74,16 +94,24 @@ fn links_without_an_ethernet_header_are_refused_or_counted() -> Result<()> {
             }
             made => made.with_context(|| kind.to_owned())?,
         };
-        let refused =
-            daemon.put("/v1/probes/packet-counter", &probes::configuration("packet-counter", &name)?);
+        let refused = daemon.put(
+            "/v1/probes/packet-counter",
+            &probes::configuration("packet-counter", &name)?,
+        );
         let message = refused.expect(422).json()["errors"][0]["message"].to_string();
         let wanted = format!("{name} has no Ethernet header (type {link_type})");
         ensure!(message.contains(&wanted), "{message}");
 
-        let status =
-            daemon.put("/v1/probes/conntrack-marks", &probes::configuration("conntrack-marks", &name)?);
+        let status = daemon.put(
+            "/v1/probes/conntrack-marks",
+            &probes::configuration("conntrack-marks", &name)?,
+        );
         let status = status.expect(201).json();
-        ensure!(status["interfaces"][0]["approximate"].is_null(), "{}", status["interfaces"]);
+        ensure!(
+            status["interfaces"][0]["approximate"].is_null(),
+            "{}",
+            status["interfaces"]
+        );
         let (own, peer) = (format!("10.99.{number}.1"), format!("10.99.{number}.2"));
         namespace.run("ip", &["address", "add", &own, "peer", &peer, "dev", &name])?;
         namespace.run("ip", &["link", "set", &name, "up"])?;
@@ -94,7 +122,9 @@ fn links_without_an_ethernet_header_are_refused_or_counted() -> Result<()> {
             let _ = socket.send_to(&[7; DATA], (peer.as_str(), 9));
         }
         let document = daemon.json("/v1/probes/conntrack-marks/metrics");
-        let entries = document["egress"]["mark"]["entries"].as_array().context("entries")?;
+        let entries = document["egress"]["mark"]["entries"]
+            .as_array()
+            .context("entries")?;
         // Old kernels do not keep decl tags, so documents have no renderings.
         let is_ours = |key: &Value| *key == "0x00000007" || *key == MARK;
         let found = entries.iter().find(|entry| is_ours(&entry["key"]["mark"]));

@@ -19,9 +19,13 @@ fn one_packet_in_four() -> Result<()> {
     at_tc["ingress"]["source"] = json!(tc_counter("0"));
     for (hook, mut config) in [("xdp", counter_config("mon0", "XDP_PASS")), ("tc", at_tc)] {
         config["ingress"]["sample"] = json!(4);
-        daemon.put(&format!("/v1/probes/{hook}"), &config).expect(201);
+        daemon
+            .put(&format!("/v1/probes/{hook}"), &config)
+            .expect(201);
     }
-    daemon.put("/v1/probes/all", &counter_config("mon0", "XDP_PASS")).expect(201);
+    daemon
+        .put("/v1/probes/all", &counter_config("mon0", "XDP_PASS"))
+        .expect(201);
     let counted = |probe: &str| {
         let document = daemon.json(&format!("/v1/probes/{probe}/metrics"));
         total(&document, "ingress", "packets")
@@ -30,7 +34,10 @@ fn one_packet_in_four() -> Result<()> {
     for hook in ["xdp", "tc"] {
         let count = counted(hook);
         // Six standard deviations.
-        assert!(count.abs_diff(PACKETS / 4) < 143, "{hook}: {count} of {PACKETS}");
+        assert!(
+            count.abs_diff(PACKETS / 4) < 143,
+            "{hook}: {count} of {PACKETS}"
+        );
     }
     Ok(())
 }

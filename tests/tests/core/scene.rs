@@ -1,5 +1,6 @@
-//! Counted packets on any kernel. An ordinary socket sends them, because the kernel's generator of frames needs Linux
-//! 5.18. It sends no faster than the packets are counted, so that no queue overflows.
+//! Counted packets on any kernel. An ordinary socket sends them, because the kernel's generator of
+//! frames needs Linux 5.18. It sends no faster than the packets are counted, so that no queue
+//! overflows.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
@@ -14,15 +15,16 @@ use twinprobe_tests::wait::PATIENCE;
 pub const ADDRESSES: u64 = 50;
 /// The number of source ports, which packets have in turn.
 const PORTS: u64 = 97;
-/// The largest number of packets sent and not yet counted: less than the 256 that a veth's ring has room for.
+/// The largest number of packets sent and not yet counted: less than the 256 that a veth's ring has
+/// room for.
 const IN_FLIGHT: u64 = 128;
 
 /// The offset of the source address in the default frame; `PORT` is that of the port.
 const ADDRESS: usize = 26;
 const PORT: usize = 34;
 
-/// Sends `packets` from `interface` and repeatedly calls `read`. `read` returns the number of packets since
-/// its last call. Returns the number of calls once all packets are found.
+/// Sends `packets` from `interface` and repeatedly calls `read`. `read` returns the number of
+/// packets since its last call. Returns the number of calls once all packets are found.
 pub fn send_and_count(
     namespace: &Namespace,
     interface: &str,
@@ -50,8 +52,13 @@ pub fn send_and_count(
             flow.set(counted);
         }
         drop(released);
-        sender.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        ensure!(counted == packets, "{counted} of {packets} packets counted in {readings} readings");
+        sender
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        ensure!(
+            counted == packets,
+            "{counted} of {packets} packets counted in {readings} readings"
+        );
         Ok(readings)
     })
 }
@@ -63,7 +70,9 @@ fn send(socket: &PacketSocket, packets: u64, flow: &Flow) -> Result<()> {
         let address = u32::from_be_bytes([198, 18, 0, 0]) + (number % ADDRESSES) as u32;
         frame[ADDRESS..ADDRESS + 4].copy_from_slice(&address.to_be_bytes());
         frame[PORT..PORT + 2].copy_from_slice(&((1024 + number % PORTS) as u16).to_be_bytes());
-        socket.send(&frame).with_context(|| format!("send packet {}", number + 1))?;
+        socket
+            .send(&frame)
+            .with_context(|| format!("send packet {}", number + 1))?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
-//! Tunnels of each kind that this kernel has. The kernel hands over their frames uncut, or joins them before TC. The
-//! counts equal the traffic that the kernel's own TCP has sent, or the window says that they are approximate.
+//! Tunnels of each kind that this kernel has. The kernel hands over their frames uncut, or joins
+//! them before TC. The counts equal the traffic that the kernel's own TCP has sent, or the window
+//! says that they are approximate.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
@@ -26,11 +27,21 @@ struct Kind {
 }
 
 const fn frames(link: &'static str, protocol: &'static str, around: u64) -> Kind {
-    Kind { link, protocol, around: around + 14, has_frames: true }
+    Kind {
+        link,
+        protocol,
+        around: around + 14,
+        has_frames: true,
+    }
 }
 
 const fn packets(link: &'static str, protocol: &'static str, around: u64) -> Kind {
-    Kind { link, protocol, around, has_frames: false }
+    Kind {
+        link,
+        protocol,
+        around,
+        has_frames: false,
+    }
 }
 
 /// Ethernet with IPv4, and with IPv6.
@@ -38,17 +49,37 @@ const V4: u64 = 14 + 20;
 const V6: u64 = 14 + 40;
 
 const KINDS: [Kind; 12] = [
-    frames("vxlan id 77 local OWN4 remote FAR4 dstport 4789", "UDP", V4 + 16),
-    frames("vxlan id 77 local OWN6 remote FAR6 dstport 4789", "UDP", V6 + 16),
+    frames(
+        "vxlan id 77 local OWN4 remote FAR4 dstport 4789",
+        "UDP",
+        V4 + 16,
+    ),
+    frames(
+        "vxlan id 77 local OWN6 remote FAR6 dstport 4789",
+        "UDP",
+        V6 + 16,
+    ),
     frames("geneve id 77 remote FAR4", "UDP", V4 + 16),
     frames("geneve id 77 remote FAR6", "UDP", V6 + 16),
     frames("gretap local OWN4 remote FAR4", "GRE", V4 + 4),
-    frames("ip6gretap local OWN6 remote FAR6 encaplimit none", "GRE", V6 + 4),
+    frames(
+        "ip6gretap local OWN6 remote FAR6 encaplimit none",
+        "GRE",
+        V6 + 4,
+    ),
     packets("gre local OWN4 remote FAR4", "GRE", V4 + 4),
     packets("gre local OWN4 remote FAR4 key 5", "GRE", V4 + 8),
-    packets("ip6gre local OWN6 remote FAR6 encaplimit none", "GRE", V6 + 4),
+    packets(
+        "ip6gre local OWN6 remote FAR6 encaplimit none",
+        "GRE",
+        V6 + 4,
+    ),
     packets("ipip local OWN4 remote FAR4", "IPIP", V4),
-    packets("ip6tnl mode ipip6 local OWN6 remote FAR6 encaplimit none", "IPIP", V6),
+    packets(
+        "ip6tnl mode ipip6 local OWN6 remote FAR6 encaplimit none",
+        "IPIP",
+        V6,
+    ),
     // With an option after the IPv6 header that says how many tunnels may follow.
     packets("ip6tnl mode ipip6 local OWN6 remote FAR6", "IPIP", V6 + 8),
 ];
@@ -62,9 +93,18 @@ fn below(namespace: &Namespace, number: u8) -> Result<()> {
     let far = 3 - number;
     let knob = format!("/proc/sys/net/ipv6/conf/{BELOW}/disable_ipv6");
     namespace.enter(|| std::fs::write(knob, "0"))??;
-    ip(namespace, &format!("link set {BELOW} address 02:00:00:00:78:0{number} up"))?;
-    ip(namespace, &format!("address add 10.78.0.{number}/24 dev {BELOW}"))?;
-    ip(namespace, &format!("address add fd78::{number}/64 dev {BELOW} nodad"))?;
+    ip(
+        namespace,
+        &format!("link set {BELOW} address 02:00:00:00:78:0{number} up"),
+    )?;
+    ip(
+        namespace,
+        &format!("address add 10.78.0.{number}/24 dev {BELOW}"),
+    )?;
+    ip(
+        namespace,
+        &format!("address add fd78::{number}/64 dev {BELOW} nodad"),
+    )?;
     for address in [format!("10.78.0.{far}"), format!("fd78::{far}")] {
         let neighbour = format!("{address} lladdr 02:00:00:00:78:0{far} dev {BELOW} nud permanent");
         ip(namespace, &format!("neigh replace {neighbour}"))?;
@@ -83,10 +123,16 @@ fn end(namespace: &Namespace, number: u8, kind: &Kind) -> Result<()> {
     ip(namespace, &format!("link add t0 type {link}"))?;
     ip(namespace, "link set t0 mtu 1400")?;
     if kind.has_frames {
-        ip(namespace, &format!("link set t0 address 02:00:00:00:79:0{number}"))?;
+        ip(
+            namespace,
+            &format!("link set t0 address 02:00:00:00:79:0{number}"),
+        )?;
     }
     ip(namespace, "link set t0 up")?;
-    ip(namespace, &format!("address add 10.79.0.{number}/24 dev t0"))?;
+    ip(
+        namespace,
+        &format!("address add 10.79.0.{number}/24 dev t0"),
+    )?;
     if kind.has_frames {
         let neighbour = format!("10.79.0.{far} lladdr 02:00:00:00:79:0{far} dev t0 nud permanent");
         ip(namespace, &format!("neigh replace {neighbour}"))?;
@@ -102,8 +148,8 @@ struct Scene {
 }
 
 impl Scene {
-    /// If `cut` is true, frames are cut before they cross the pair, and the kernel joins them after the pair if it can.
-    /// Else they cross it uncut.
+    /// If `cut` is true, frames are cut before they cross the pair, and the kernel joins them after
+    /// the pair if it can. Else they cross it uncut.
     fn new(cut: bool) -> Result<Self> {
         let topology = Topology::new()?;
         let (near, far) = (topology.monitor(), topology.generator());
@@ -124,26 +170,51 @@ impl Scene {
         let ingress = config["ingress"].as_object_mut().context("an ingress")?;
         ingress.insert("hook".to_owned(), "tc".into());
         ingress.remove("mode");
-        let status = daemon.put("/v1/probes/packet-counter", &config).expect(201).json();
-        ensure!(status["interfaces"][0]["approximate"].is_null(), "{}", status["interfaces"]);
+        let status = daemon
+            .put("/v1/probes/packet-counter", &config)
+            .expect(201)
+            .json();
+        ensure!(
+            status["interfaces"][0]["approximate"].is_null(),
+            "{}",
+            status["interfaces"]
+        );
         let arrived = Counter::attach(near, BELOW, Place::TcIngress)?;
-        Ok(Self { topology, daemon, arrived })
+        Ok(Self {
+            topology,
+            daemon,
+            arrived,
+        })
     }
 
     /// Takes the counts of this protocol since the last call, and the reasons of possible errors.
     fn take(&self, protocol: &str) -> ([Traffic; 2], Value) {
         let document = self.daemon.json("/v1/probes/packet-counter/metrics");
         let of = |direction: &str| {
-            let entries = document[direction][format!("{direction}_protocols")]["entries"].as_array();
-            let entry = entries.into_iter().flatten().find(|entry| entry["key"] == protocol);
-            let number =
-                |field: &str| entry.and_then(|entry| entry["value"][field].as_u64()).unwrap_or_default();
-            Traffic { frames: number("packets"), bytes: number("bytes") }
+            let entries =
+                document[direction][format!("{direction}_protocols")]["entries"].as_array();
+            let entry = entries
+                .into_iter()
+                .flatten()
+                .find(|entry| entry["key"] == protocol);
+            let number = |field: &str| {
+                entry
+                    .and_then(|entry| entry["value"][field].as_u64())
+                    .unwrap_or_default()
+            };
+            Traffic {
+                frames: number("packets"),
+                bytes: number("bytes"),
+            }
         };
-        (["ingress", "egress"].map(of), document["approximate"].clone())
+        (
+            ["ingress", "egress"].map(of),
+            document["approximate"].clone(),
+        )
     }
 
-    /// Sends through the tunnel in both directions. Returns the packets that the daemon's side has received and sent.
+    /// Sends through the tunnel in both directions. Returns the packets that the daemon's side has
+    /// received and sent.
     fn transfer(&self, open: &mut Vec<Connection>) -> Result<[Traffic; 2]> {
         let (near, far) = (self.topology.monitor(), self.topology.generator());
         let there = Connection::transfer(far, near, "10.79.0.1:0", SENT)?;
@@ -154,8 +225,8 @@ impl Scene {
         Ok([client + far_server, server + near_client])
     }
 
-    /// Sends until TCP has sent nothing twice, and compares. Returns the number of packets at the hook, and the number of their
-    /// frames.
+    /// Sends until TCP has sent nothing twice, and compares. Returns the number of packets at the
+    /// hook, and the number of their frames.
     fn try_kind(&self, kind: &Kind) -> Result<(u64, u64)> {
         let mut open = Vec::new();
         for attempt in 0.. {
@@ -170,16 +241,28 @@ impl Scene {
                 Err(error) => bail!(error),
             };
             let (counted, approximate) = self.take(kind.protocol);
-            let wanted = sent.map(|sent| Traffic { bytes: sent.bytes - 14 * sent.frames, ..sent });
-            let wanted =
-                wanted.map(|inside| Traffic { bytes: inside.bytes + kind.around * inside.frames, ..inside });
+            let wanted = sent.map(|sent| Traffic {
+                bytes: sent.bytes - 14 * sent.frames,
+                ..sent
+            });
+            let wanted = wanted.map(|inside| Traffic {
+                bytes: inside.bytes + kind.around * inside.frames,
+                ..inside
+            });
             ensure!(
                 counted == wanted || approximate.is_string(),
                 "{counted:?} were counted, and {wanted:?} received and sent; approximate: {approximate}"
             );
             let packets = self.arrived.packets()? - before;
-            let verdict = if counted == wanted { "exact" } else { "approximate" };
-            eprintln!("{}: {packets} packets for {} frames, {verdict}", kind.link, wanted[0].frames);
+            let verdict = if counted == wanted {
+                "exact"
+            } else {
+                "approximate"
+            };
+            eprintln!(
+                "{}: {packets} packets for {} frames, {verdict}",
+                kind.link, wanted[0].frames
+            );
             return Ok((packets, wanted[0].frames));
         }
         bail!("nothing was sent")
@@ -196,11 +279,17 @@ fn each_kind(cut: bool) -> Result<Vec<&'static str>> {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let is_old = release.starts_with("5.");
     let mut merged = Vec::new();
-    for kind in KINDS.iter().filter(|kind| !(is_old && kind.link.contains("OWN6"))) {
+    for kind in KINDS
+        .iter()
+        .filter(|kind| !(is_old && kind.link.contains("OWN6")))
+    {
         let made = end(near, 1, kind).and_then(|()| end(far, 2, kind));
         if let Err(error) = made {
             ensure!(!all, "{}: {error:#}", kind.link);
-            eprintln!("this kernel has no {}, which is not tried here: {error:#}", kind.link);
+            eprintln!(
+                "this kernel has no {}, which is not tried here: {error:#}",
+                kind.link
+            );
             let _ = ip(near, "link del t0");
             continue;
         }

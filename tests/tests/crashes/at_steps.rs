@@ -1,5 +1,6 @@
-//! Crashes at every step of creating, replacing, reading and deleting a probe: the next daemon finds the probe as it
-//! was before or as requested, nothing else is left, and every packet is counted.
+//! Crashes at every step of creating, replacing, reading and deleting a probe: the next daemon
+//! finds the probe as it was before or as requested, nothing else is left, and every packet is
+//! counted.
 
 use std::sync::Arc;
 
@@ -15,7 +16,8 @@ use twinprobe_tests::{
 const NAME: &str = "p";
 const PROBE: &str = "/v1/probes/p";
 const METRICS: &str = "/v1/probes/p/metrics";
-/// The number of hooks: two interfaces and two directions. Every step of attaching comes four times.
+/// The number of hooks: two interfaces and two directions. Every step of attaching comes four
+/// times.
 const PLACES: u32 = 4;
 
 /// The request during which the daemon dies.
@@ -50,7 +52,8 @@ const STEPS: [(&str, u32, &[Change]); 29] = {
         ("retired", 1, SUCCEED),
         ("rewritten", 1, SUCCEED),
         ("flipped", 1, &[Read]),
-        // Only one direction comes to this step: egress has counted nothing, so its hashes give no batch.
+        // Only one direction comes to this step: egress has counted nothing, so its hashes give no
+        // batch.
         ("moved", 2, &[Read]),
         ("copied", 1, &[Read]),
         ("copied", 4, &[Read]),
@@ -76,10 +79,18 @@ const WITH_LINKS: [Reading; 2] = [Reading::Live, Reading::Cumulative];
 const WITH_FILTERS: [Reading; 2] = [Reading::Window, Reading::Init];
 
 fn config(reading: Reading, change: u32) -> Value {
-    let layout = Layout { layout: change / 2, variant: change % 2, ..Layout::new(reading) };
+    let layout = Layout {
+        layout: change / 2,
+        variant: change % 2,
+        ..Layout::new(reading)
+    };
     let mut ingress = layout.direction();
     ingress["verdict"] = json!("observe");
-    let mut egress = Layout { hook: "tc", ..layout }.direction();
+    let mut egress = Layout {
+        hook: "tc",
+        ..layout
+    }
+    .direction();
     egress["verdict"] = json!("observe");
     json!({ "interfaces": ["mon0", "mon1"], "ingress": ingress, "egress": egress })
 }
@@ -107,13 +118,23 @@ impl Scene {
     fn new(tc_attach: &str) -> Result<Self> {
         let topology = Topology::new()?;
         let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
-        let options = DaemonOptions::default().argument("--tc-attach").argument(tc_attach);
+        let options = DaemonOptions::default()
+            .argument("--tc-attach")
+            .argument(tc_attach);
         let baseline = KernelObjects::now()?;
         let daemon = Daemon::start_with(topology.monitor(), &options)?;
         let bystanders = Bystanders::deploy(&daemon, &topology)?;
         let directories = daemon.kill()?;
         let beside = left(&topology, &directories)?;
-        Ok(Self { topology, options, generator, baseline, directories, bystanders, beside })
+        Ok(Self {
+            topology,
+            options,
+            generator,
+            baseline,
+            directories,
+            bystanders,
+            beside,
+        })
     }
 
     /// Lets a daemon die at a step of `change`, and checks the next daemon.
@@ -138,7 +159,10 @@ impl Scene {
             read = if is_reset(reading) { document } else { 0 };
             send(500)?;
         }
-        let dying = self.options.clone().environment("TWINPROBE_CRASH_AT", format!("{step}:{time}"));
+        let dying = self
+            .options
+            .clone()
+            .environment("TWINPROBE_CRASH_AT", format!("{step}:{time}"));
         let daemon = start(daemon.kill()?, &dying)?;
         let (method, path, body) = match change {
             Change::Create => ("PUT", PROBE, config(reading, 0)),
@@ -147,19 +171,35 @@ impl Scene {
             Change::Read => ("GET", METRICS, Value::Null),
             Change::Delete => ("DELETE", PROBE, Value::Null),
         };
-        let answer = http::request(&daemon.address(), method, path, &[], body.to_string().as_bytes());
-        // The header of a reading may be sent before the maps are read, but the answer is never complete.
-        ensure!(answer.is_err() || change == Change::Read, "the step was not reached: {answer:?}");
+        let answer = http::request(
+            &daemon.address(),
+            method,
+            path,
+            &[],
+            body.to_string().as_bytes(),
+        );
+        // The header of a reading may be sent before the maps are read, but the answer is never
+        // complete.
+        ensure!(
+            answer.is_err() || change == Change::Read,
+            "the step was not reached: {answer:?}"
+        );
         let directories = daemon.kill()?;
         // Packets between copying and resetting a map may be lost if the daemon dies there.
-        if change != Change::Create && change != Change::Delete && !matches!(step, "copied" | "emptied") {
+        if change != Change::Create
+            && change != Change::Delete
+            && !matches!(step, "copied" | "emptied")
+        {
             // Packets that come while there is no daemon are counted as well.
             send(100)?;
         }
         let daemon = start(directories, &self.options)?;
         let status = daemon.get(PROBE);
         let found = (status.status == 200).then(|| status.json());
-        let committed = matches!(step, "committed" | "transferred" | "retiring" | "retired" | "rewritten");
+        let committed = matches!(
+            step,
+            "committed" | "transferred" | "retiring" | "retired" | "rewritten"
+        );
         let expected = match change {
             Change::Delete => None,
             Change::Create => committed.then_some(0),
@@ -168,24 +208,37 @@ impl Scene {
             Change::Reshape => Some(2 * u32::from(committed)),
         };
         let wanted = expected.map(|change| config(reading, change));
-        ensure!(found.as_ref().map(|status| &status["config"]) == wanted.as_ref(), "found {found:?}");
+        ensure!(
+            found.as_ref().map(|status| &status["config"]) == wanted.as_ref(),
+            "found {found:?}"
+        );
         if expected.is_some() {
             send(10)?;
             let first = packets(&daemon.json(METRICS));
-            // If the kill has interrupted a reading, the next reading gives its window again. Later packets
-            // are in the window after it.
+            // If the kill has interrupted a reading, the next reading gives its window again. Later
+            // packets are in the window after it.
             let counted = match (change, reading) {
-                (Change::Read, reading) if is_reset(reading) => first + packets(&daemon.json(METRICS)),
+                (Change::Read, reading) if is_reset(reading) => {
+                    first + packets(&daemon.json(METRICS))
+                }
                 (Change::Read, _) => packets(&daemon.json(METRICS)),
                 _ => first,
             };
             let counted = read + counted;
-            // A deployment that was not committed is removed, together with its counts from the time without a
-            // daemon.
-            let least = if change == Change::Reshape && !committed { sent - 100 } else { sent };
-            ensure!((least..=sent).contains(&counted), "{counted} of {sent} packets");
+            // A deployment that was not committed is removed, together with its counts from the
+            // time without a daemon.
+            let least = if change == Change::Reshape && !committed {
+                sent - 100
+            } else {
+                sent
+            };
+            ensure!(
+                (least..=sent).contains(&counted),
+                "{counted} of {sent} packets"
+            );
         }
-        self.baseline.wait_for_only(daemon.directories().bpffs(), daemon.pid())?;
+        self.baseline
+            .wait_for_only(daemon.directories().bpffs(), daemon.pid())?;
         if expected.is_some() {
             daemon.delete(PROBE).expect(204);
         }
@@ -195,10 +248,15 @@ impl Scene {
     /// Checks that nothing is left of the deleted probe and that the others have lost nothing.
     fn check_end(&mut self, daemon: Daemon) -> Result<()> {
         let left = left(&self.topology, &self.directories)?;
-        ensure!(left == self.beside, "beside others there are {left:?}, not {:?}", self.beside);
+        ensure!(
+            left == self.beside,
+            "beside others there are {left:?}, not {:?}",
+            self.beside
+        );
         self.bystanders.check()?;
         let (_, directories): (_, Arc<Directories>) = daemon.terminate()?;
-        self.baseline.wait_for_only(directories.bpffs(), std::process::id())
+        self.baseline
+            .wait_for_only(directories.bpffs(), std::process::id())
     }
 }
 
@@ -210,12 +268,16 @@ fn left(topology: &Topology, directories: &Directories) -> Result<Left> {
             filters.push(topology.monitor().output("tc", &show)?);
         }
     }
-    Ok((KernelObjects::pinned(directories.bpffs())?.counts(), filters))
+    Ok((
+        KernelObjects::pinned(directories.bpffs())?.counts(),
+        filters,
+    ))
 }
 
 /// Tells whether a daemon comes to a step with this kind of reading.
 fn is_reached(step: &str, reading: Reading) -> bool {
-    // Sums alone are saved, live metrics have no windows, and journals are for maps that both twins use.
+    // Sums alone are saved, live metrics have no windows, and journals are for maps that both twins
+    // use.
     match step {
         "summed" => reading == Reading::Cumulative,
         "flipped" | "gathered" | "written" | "filed" | "listed" | "stored" | "cleared" => {
@@ -226,16 +288,30 @@ fn is_reached(step: &str, reading: Reading) -> bool {
     }
 }
 
-/// Lets daemons die at each step of these requests. A full run takes all pairs of a request and a reading for each
-/// step. A usual run takes one pair for each step; the pairs alternate from number `first` on.
-fn crash_everywhere(tc_attach: &str, changes: &[Change], readings: &[Reading], first: usize) -> Result<()> {
+/// Lets daemons die at each step of these requests. A full run takes all pairs of a request and a
+/// reading for each step. A usual run takes one pair for each step; the pairs alternate from number
+/// `first` on.
+fn crash_everywhere(
+    tc_attach: &str,
+    changes: &[Change],
+    readings: &[Reading],
+    first: usize,
+) -> Result<()> {
     let mut scene = Scene::new(tc_attach)?;
     let most = scaled(1, 100) as usize;
     for (number, (step, times, of_step)) in STEPS.into_iter().enumerate() {
         let changes = of_step.iter().filter(|change| changes.contains(change));
-        let pairs = changes.flat_map(|change| readings.iter().map(move |reading| (*change, *reading)));
-        let pairs: Vec<_> = pairs.filter(|(_, reading)| is_reached(step, *reading)).collect();
-        for &(change, reading) in pairs.iter().cycle().skip(first + number).take(most.min(pairs.len())) {
+        let pairs =
+            changes.flat_map(|change| readings.iter().map(move |reading| (*change, *reading)));
+        let pairs: Vec<_> = pairs
+            .filter(|(_, reading)| is_reached(step, *reading))
+            .collect();
+        for &(change, reading) in pairs
+            .iter()
+            .cycle()
+            .skip(first + number)
+            .take(most.min(pairs.len()))
+        {
             scene
                 .crash(step, times, change, reading)
                 .with_context(|| format!("{step}, time {times}, {change:?}, {reading:?}"))?;
@@ -265,13 +341,15 @@ fn readings_and_deletions_with_filters() -> Result<()> {
     crash_everywhere("clsact", &OTHERS, &WITH_FILTERS, 3)
 }
 
-/// A window that was closed and not read when the daemon died survives a replacement that comes before the next read.
+/// A window that was closed and not read when the daemon died survives a replacement that comes
+/// before the next read.
 #[test]
 fn a_window_that_nobody_read_survives_a_replacement() -> Result<()> {
     for reading in [Reading::Window, Reading::Cumulative] {
         for change in [1, 2] {
             let topology = Topology::new()?;
-            let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
+            let mut generator =
+                Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
             let daemon = Daemon::start(topology.monitor())?;
             let bystanders = Bystanders::deploy(&daemon, &topology)?;
             daemon.put(PROBE, &config(reading, 0)).expect(201);
@@ -285,8 +363,15 @@ fn a_window_that_nobody_read_survives_a_replacement() -> Result<()> {
             generator.send(100)?;
             daemon.put(PROBE, &config(reading, change)).expect(200);
             generator.send(10)?;
-            let (first, second) = (packets(&daemon.json(METRICS)), packets(&daemon.json(METRICS)));
-            let expected = if reading == Reading::Window { (1000, 110) } else { (1000, 1110) };
+            let (first, second) = (
+                packets(&daemon.json(METRICS)),
+                packets(&daemon.json(METRICS)),
+            );
+            let expected = if reading == Reading::Window {
+                (1000, 110)
+            } else {
+                (1000, 1110)
+            };
             assert_eq!((first, second), expected, "{reading:?}, change {change}");
             bystanders.finish()?;
         }
@@ -300,11 +385,19 @@ fn a_window_that_is_damaged_too_early_costs_nothing() -> Result<()> {
     let mut scene = Scene::new("auto")?;
     let monitor = &scene.topology.monitor().clone();
     let left = 1000;
-    for (step, of_body) in [("stored", false), ("stored", true), ("cleared", false), ("cleared", true)] {
+    for (step, of_body) in [
+        ("stored", false),
+        ("stored", true),
+        ("cleared", false),
+        ("cleared", true),
+    ] {
         let daemon = Daemon::start_in(monitor, &scene.options, Arc::clone(&scene.directories))?;
         daemon.put(PROBE, &config(Reading::Window, 0)).expect(201);
         scene.generator.send(left)?;
-        let dying = scene.options.clone().environment("TWINPROBE_CRASH_AT", step);
+        let dying = scene
+            .options
+            .clone()
+            .environment("TWINPROBE_CRASH_AT", step);
         let daemon = Daemon::start_in(monitor, &dying, daemon.kill()?)?;
         let answer = http::request(&daemon.address(), "GET", METRICS, &[], b"");
         ensure!(answer.is_err(), "{step} was not reached: {answer:?}");
@@ -323,10 +416,12 @@ fn a_window_that_is_damaged_too_early_costs_nothing() -> Result<()> {
         scene.generator.send(10)?;
         let first = daemon.json(METRICS);
         let second = daemon.json(METRICS);
-        let read = [&first, &second].map(|document| (document["window"]["seq"].as_u64(), packets(document)));
+        let read = [&first, &second]
+            .map(|document| (document["window"]["seq"].as_u64(), packets(document)));
         match step {
             "stored" => ensure!(read == [(Some(1), left), (Some(2), 10)], "{read:?}"),
-            // The maps do not have the whole window any more: it counts as lost, and the next window says so.
+            // The maps do not have the whole window any more: it counts as lost, and the next
+            // window says so.
             _ => ensure!(
                 read == [(Some(2), 10), (Some(3), 0)] && first["window"]["lost_windows"] == 1,
                 "{first}"

@@ -1,5 +1,6 @@
-//! A daemon is killed at random instants while windows are closed by the clock and by requests, read and acknowledged.
-//! The next daemon has the window or closes it: collectors get every packet once.
+//! A daemon is killed at random instants while windows are closed by the clock and by requests,
+//! read and acknowledged. The next daemon has the window or closes it: collectors get every packet
+//! once.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,12 +18,14 @@ use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology, scaled};
 
 /// The number of entries for which a queue has room.
 const QUEUED: &str = "262144";
-/// The longest life of a daemon: long enough for some windows, short enough to hit each step of closing one.
+/// The longest life of a daemon: long enough for some windows, short enough to hit each step of
+/// closing one.
 const LIFE_MS: u64 = 300;
 /// The time in which a daemon starts, about.
 const START_MS: u64 = 150;
 
-/// Returns the packets per second, few enough for a queue to hold those that come while no daemon runs.
+/// Returns the packets per second, few enough for a queue to hold those that come while no daemon
+/// runs.
 fn rate() -> u64 {
     scaled(10_000, 20_000)
 }
@@ -41,8 +44,14 @@ struct Account {
 
 impl Account {
     fn add(&mut self, window: &Value) {
-        let Value::Object(times) = &window["window"] else { panic!("no window in {window}") };
-        assert!(self.windows == 0 || self.end == times["start"], "{times:?} follows on {}", self.end);
+        let Value::Object(times) = &window["window"] else {
+            panic!("no window in {window}")
+        };
+        assert!(
+            self.windows == 0 || self.end == times["start"],
+            "{times:?} follows on {}",
+            self.end
+        );
         self.end = times["end"].clone();
         self.windows += 1;
         self.packets += packets(window);
@@ -54,7 +63,8 @@ impl Account {
         );
         for serial in values(window, "serials") {
             let serial = serial as usize;
-            self.serials.resize(self.serials.len().max(serial + 1), false);
+            self.serials
+                .resize(self.serials.len().max(serial + 1), false);
             self.twice += u64::from(self.serials[serial]);
             self.serials[serial] = true;
         }
@@ -64,8 +74,15 @@ impl Account {
         let missing = self.serials.iter().filter(|seen| !**seen).count();
         let queued = self.serials.len();
         println!("{} packets in {} windows", self.packets, self.windows);
-        ensure!(self.packets == sent, "{} of {sent} packets, {queued} in the queue", self.packets);
-        ensure!(queued as u64 == sent && missing == 0, "of {queued} in the queue {missing} are missing");
+        ensure!(
+            self.packets == sent,
+            "{} of {sent} packets, {queued} in the queue",
+            self.packets
+        );
+        ensure!(
+            queued as u64 == sent && missing == 0,
+            "of {queued} in the queue {missing} are missing"
+        );
         ensure!(self.twice == 0, "{} came twice", self.twice);
         Ok(())
     }
@@ -82,15 +99,18 @@ fn collect(collector: &mut Collector, account: &Mutex<Account>, last: &AtomicU64
             progress = Instant::now();
         }
         if let Err(error) = result {
-            ensure!(progress.elapsed() < PATIENCE, "no window for {PATIENCE:?}: {error:#}");
+            ensure!(
+                progress.elapsed() < PATIENCE,
+                "no window for {PATIENCE:?}: {error:#}"
+            );
             thread::sleep(Duration::from_millis(2));
         }
     }
     Ok(())
 }
 
-/// Closes windows, sometimes with a connection that hangs up, and reads metrics, which closes a window without
-/// interval.
+/// Closes windows, sometimes with a connection that hangs up, and reads metrics, which closes a
+/// window without interval.
 fn disturb(windows: &Windows, ended: &AtomicBool, mut random: Random) -> Result<()> {
     while !ended.load(Ordering::Acquire) {
         let bytes = random.below(4000) as usize;
@@ -107,7 +127,12 @@ fn disturb(windows: &Windows, ended: &AtomicBool, mut random: Random) -> Result<
         };
         match answer {
             Ok(Some(answer)) => {
-                ensure!(right.contains(&answer.status), "{}: {}", answer.status, answer.text());
+                ensure!(
+                    right.contains(&answer.status),
+                    "{}: {}",
+                    answer.status,
+                    answer.text()
+                );
             }
             Ok(None) => {}
             Err(_) => thread::sleep(Duration::from_millis(2)),
@@ -123,11 +148,20 @@ fn kill_and_collect(window: &Value, kills: u64) -> Result<()> {
     let options = DaemonOptions::default();
     let mut daemon = Daemon::start(topology.monitor())?;
     let mut bystanders = Bystanders::deploy(&daemon, &topology)?;
-    daemon.put("/v1/probes/p", &config(window, &[("QUEUED", QUEUED)])).expect(201);
+    daemon
+        .put("/v1/probes/p", &config(window, &[("QUEUED", QUEUED)]))
+        .expect(201);
     let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
-    let load = generator.spawn(Load { rate: Some(rate()), ..Load::default() });
+    let load = generator.spawn(Load {
+        rate: Some(rate()),
+        ..Load::default()
+    });
     let windows = Windows::of(&daemon, "p");
-    let (account, last, ended) = (Mutex::default(), AtomicU64::new(u64::MAX), AtomicBool::new(false));
+    let (account, last, ended) = (
+        Mutex::default(),
+        AtomicU64::new(u64::MAX),
+        AtomicBool::new(false),
+    );
     let sent = thread::scope(|scope| {
         let mut collector = Collector::new(windows.clone(), None);
         let collecting = scope.spawn({
@@ -162,8 +196,14 @@ fn kill_and_collect(window: &Value, kills: u64) -> Result<()> {
                 "{sent} sent, {}",
                 document["ingress"]["live"]
             );
-            ensure!(values(&document, "unqueued") == [0], "the queue was too small");
-            last.store(document["window"]["seq"].as_u64().context("seq")?, Ordering::Release);
+            ensure!(
+                values(&document, "unqueued") == [0],
+                "the queue was too small"
+            );
+            last.store(
+                document["window"]["seq"].as_u64().context("seq")?,
+                Ordering::Release,
+            );
             let windows = daemon.json("/v1/probes/p")["windows"].clone();
             ensure!(windows["damaged"] == 0 && windows["lost"] == 0, "{windows}");
             bystanders.check()?;
@@ -179,7 +219,8 @@ fn kill_and_collect(window: &Value, kills: u64) -> Result<()> {
         let sent = sent.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         for client in clients {
             let client = client.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            // If a client failed, its error is the reason for the other failures, or a consequence of them.
+            // If a client failed, its error is the reason for the other failures, or a consequence
+            // of them.
             if let Err(error) = client {
                 let text = format!("{error:#}");
                 return Err(sent.err().map_or(error, |first| first.context(text)));
@@ -193,7 +234,10 @@ fn kill_and_collect(window: &Value, kills: u64) -> Result<()> {
 
 #[test]
 fn kills_under_a_schedule_cost_no_packet() -> Result<()> {
-    kill_and_collect(&json!({ "interval": "8ms", "retain": 100_000 }), scaled(15, 200))
+    kill_and_collect(
+        &json!({ "interval": "8ms", "retain": 100_000 }),
+        scaled(15, 200),
+    )
 }
 
 #[test]

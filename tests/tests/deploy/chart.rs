@@ -24,12 +24,19 @@ fn values() -> Result<Vec<Option<PathBuf>>> {
 }
 
 /// Values of the chart with which other hosts reach the API of the daemons.
-const REACHABLE: [&str; 4] =
-    ["fleet.enabled=true", "api.enabled=true", "api.tls.secretName=x", "api.accessSecret=y"];
+const REACHABLE: [&str; 4] = [
+    "fleet.enabled=true",
+    "api.enabled=true",
+    "api.tls.secretName=x",
+    "api.accessSecret=y",
+];
 
 fn template(bin: &Path, values: Option<&Path>, sets: &[&str]) -> Command {
     let mut command = Command::new(bin.join("helm"));
-    command.args(["template", "twinprobe"]).arg(chart()).args(["--namespace", "twinprobe"]);
+    command
+        .args(["template", "twinprobe"])
+        .arg(chart())
+        .args(["--namespace", "twinprobe"]);
     if let Some(file) = values {
         command.arg("--values").arg(file);
     }
@@ -42,7 +49,10 @@ fn template(bin: &Path, values: Option<&Path>, sets: &[&str]) -> Command {
 fn objects(rendered: &str) -> Result<Vec<Value>> {
     let documents = yaml_serde::Deserializer::from_str(rendered);
     let objects: Result<Vec<Value>, _> = documents.map(serde::Deserialize::deserialize).collect();
-    Ok(objects?.into_iter().filter(|object: &Value| !object.is_null()).collect())
+    Ok(objects?
+        .into_iter()
+        .filter(|object: &Value| !object.is_null())
+        .collect())
 }
 
 fn object<'a>(objects: &'a [Value], kind: &str) -> Option<&'a Value> {
@@ -51,10 +61,13 @@ fn object<'a>(objects: &'a [Value], kind: &str) -> Option<&'a Value> {
 
 /// Holds the objects against the schemas of a version of Kubernetes, which lacks the kinds `newer`.
 fn check_objects(version: &str, newer: &[&str]) -> Result<()> {
-    let Some(bin) = tools(&["helm", "kubernetes-validate"])? else { return Ok(()) };
+    let Some(bin) = tools(&["helm", "kubernetes-validate"])? else {
+        return Ok(());
+    };
     let directory = tempfile::tempdir()?;
-    let mut rendered =
-        ["twinprobe.yaml", "stream.yaml"].map(|name| root().join("deploy/kubernetes").join(name)).to_vec();
+    let mut rendered = ["twinprobe.yaml", "stream.yaml"]
+        .map(|name| root().join("deploy/kubernetes").join(name))
+        .to_vec();
     for (index, values) in values()?.iter().enumerate() {
         let text = run(&mut template(&bin, values.as_deref(), &[]))?;
         let path = directory.path().join(format!("{index}.yaml"));
@@ -62,11 +75,16 @@ fn check_objects(version: &str, newer: &[&str]) -> Result<()> {
         rendered.push(path);
     }
     let mut validate = Command::new(bin.join("kubernetes-validate"));
-    let output = validate.args(["--strict", "-k", version]).args(&rendered).output()?;
+    let output = validate
+        .args(["--strict", "-k", version])
+        .args(&rendered)
+        .output()?;
     ensure!(output.status.success(), "{version}: {}", shown(&output));
     let text = shown(&output);
     // Objects of operators have no schema there.
-    let unknown = text.lines().filter(|line| line.contains("Couldn't find schema"));
+    let unknown = text
+        .lines()
+        .filter(|line| line.contains("Couldn't find schema"));
     ensure!(
         unknown
             .filter(|line| !["PodMonitor", "PrometheusRule", "Certificate"]
@@ -99,7 +117,9 @@ fn all_objects_are_valid_for_kubernetes_1_37() -> Result<()> {
 
 #[test]
 fn the_chart_has_nothing_that_helm_warns_of() -> Result<()> {
-    let Some(bin) = tools(&["helm"])? else { return Ok(()) };
+    let Some(bin) = tools(&["helm"])? else {
+        return Ok(());
+    };
     for values in values()? {
         let mut lint = Command::new(bin.join("helm"));
         lint.arg("lint").arg("--strict").arg(chart());
@@ -113,42 +133,72 @@ fn the_chart_has_nothing_that_helm_warns_of() -> Result<()> {
 
 #[test]
 fn the_plain_manifests_are_those_of_the_chart() -> Result<()> {
-    let Some(bin) = tools(&["helm"])? else { return Ok(()) };
+    let Some(bin) = tools(&["helm"])? else {
+        return Ok(());
+    };
     let mut script = Command::new("sh");
-    script.arg(root().join("deploy/kubernetes/render.sh")).arg(bin.join("helm"));
+    script
+        .arg(root().join("deploy/kubernetes/render.sh"))
+        .arg(bin.join("helm"));
     let committed = fs::read_to_string(root().join("deploy/kubernetes/twinprobe.yaml"))?;
-    ensure!(run(&mut script)? == committed, "the chart has changed: call `make manifests`");
+    ensure!(
+        run(&mut script)? == committed,
+        "the chart has changed: call `make manifests`"
+    );
     Ok(())
 }
 
-/// The chart's alerts are those of deploy/prometheus, with the name that the operator's Prometheus gives to the job.
+/// The chart's alerts are those of deploy/prometheus, with the name that the operator's Prometheus
+/// gives to the job.
 #[test]
 fn rules_and_dashboard_are_in_the_chart() -> Result<()> {
-    let Some(bin) = tools(&["helm", "promtool"])? else { return Ok(()) };
+    let Some(bin) = tools(&["helm", "promtool"])? else {
+        return Ok(());
+    };
     let values = chart().join("ci/everything.yaml");
     let objects = objects(&run(&mut template(&bin, Some(&values), &[]))?)?;
     let rules = object(&objects, "PrometheusRule").context("a PrometheusRule")?;
     assert_eq!(rules["metadata"]["labels"]["release"], "prometheus");
     let file = tempfile::NamedTempFile::new()?;
     fs::write(file.path(), serde_json::to_string(&rules["spec"])?)?;
-    run(Command::new(bin.join("promtool")).args(["check", "rules"]).arg(file.path()))?;
+    run(Command::new(bin.join("promtool"))
+        .args(["check", "rules"])
+        .arg(file.path()))?;
     let down = &rules["spec"]["groups"][0]["rules"][0];
     assert_eq!(down["expr"], "up{job=\"twinprobe/twinprobe\"} == 0");
-    let down = rules["spec"]["groups"][0]["rules"].as_array().into_iter().flatten();
+    let down = rules["spec"]["groups"][0]["rules"]
+        .as_array()
+        .into_iter()
+        .flatten();
     let down = down.filter_map(|rule| rule["expr"].as_str());
     ensure!(
-        down.filter(|expression| *expression == "up{job=\"twinprobe/twinprobe-stream\"} == 0").count() == 1
+        down.filter(|expression| *expression == "up{job=\"twinprobe/twinprobe-stream\"} == 0")
+            .count()
+            == 1
     );
-    let shipped: Value =
-        yaml_serde::from_str(&fs::read_to_string(root().join("deploy/prometheus/rules.yml"))?)?;
+    let shipped: Value = yaml_serde::from_str(&fs::read_to_string(
+        root().join("deploy/prometheus/rules.yml"),
+    )?)?;
     let count = |rules: &Value| rules["groups"][0]["rules"].as_array().map_or(0, Vec::len);
-    ensure!(count(&shipped) > 10 && count(&rules["spec"]) == count(&shipped), "{rules}");
-    let dashboard = objects.iter().find(|object| object["data"]["twinprobe.json"].is_string());
+    ensure!(
+        count(&shipped) > 10 && count(&rules["spec"]) == count(&shipped),
+        "{rules}"
+    );
+    let dashboard = objects
+        .iter()
+        .find(|object| object["data"]["twinprobe.json"].is_string());
     let dashboard = dashboard.context("a ConfigMap with the dashboard")?;
     assert_eq!(dashboard["metadata"]["labels"]["grafana_dashboard"], "1");
-    let text = dashboard["data"]["twinprobe.json"].as_str().unwrap_or_default();
+    let text = dashboard["data"]["twinprobe.json"]
+        .as_str()
+        .unwrap_or_default();
     let panels: Value = serde_json::from_str(text)?;
-    ensure!(panels["panels"].as_array().is_some_and(|panels| panels.len() > 20), "{panels}");
+    ensure!(
+        panels["panels"]
+            .as_array()
+            .is_some_and(|panels| panels.len() > 20),
+        "{panels}"
+    );
     ensure!(
         text.contains("job=\\\"twinprobe/twinprobe\\\"") && !text.contains("job=\\\"twinprobe\\\""),
         "{text}"
@@ -158,18 +208,42 @@ fn rules_and_dashboard_are_in_the_chart() -> Result<()> {
 
 #[test]
 fn values_that_do_not_fit_are_refused() -> Result<()> {
-    let Some(bin) = tools(&["helm"])? else { return Ok(()) };
+    let Some(bin) = tools(&["helm"])? else {
+        return Ok(());
+    };
     for (set, message) in [
-        (&["api.enabled=true"][..], "api.enabled needs api.tls.secretName"),
-        (&["api.enabled=true", "api.tls.secretName=x"], "needs api.accessSecret"),
+        (
+            &["api.enabled=true"][..],
+            "api.enabled needs api.tls.secretName",
+        ),
+        (
+            &["api.enabled=true", "api.tls.secretName=x"],
+            "needs api.accessSecret",
+        ),
         (&["metrics.podMonitor.enabled=true"], "need metrics.expose"),
         (&["api.tls.certManager.enabled=true"], "issuerRef.name"),
-        (&["probes.p.interface=lo", "probesConfigMap=x"], "exclude each other"),
-        (&["fleet.enabled=true", "fleet.services=true"], "fleet.services needs fleet.pods"),
-        (&["fleet.enabled=true", "fleet.rules.enabled=true"], "needs fleet.enabled, api.enabled"),
-        (&[&REACHABLE[..], &["fleet.rules.enabled=true"]].concat(), "needs fleet.rules.tokenSecret"),
         (
-            &[&REACHABLE[..], &["fleet.rules.enabled=true", "fleet.rules.tokenSecret=x"]].concat(),
+            &["probes.p.interface=lo", "probesConfigMap=x"],
+            "exclude each other",
+        ),
+        (
+            &["fleet.enabled=true", "fleet.services=true"],
+            "fleet.services needs fleet.pods",
+        ),
+        (
+            &["fleet.enabled=true", "fleet.rules.enabled=true"],
+            "needs fleet.enabled, api.enabled",
+        ),
+        (
+            &[&REACHABLE[..], &["fleet.rules.enabled=true"]].concat(),
+            "needs fleet.rules.tokenSecret",
+        ),
+        (
+            &[
+                &REACHABLE[..],
+                &["fleet.rules.enabled=true", "fleet.rules.tokenSecret=x"],
+            ]
+            .concat(),
             "needs fleet.rules.caSecret",
         ),
         (&["tolerance=1"], "tolerance"),
@@ -177,29 +251,46 @@ fn values_that_do_not_fit_are_refused() -> Result<()> {
         (&["metrics.port=99999"], "port"),
     ] {
         let output = template(&bin, None, set).output()?;
-        ensure!(!output.status.success() && shown(&output).contains(message), "{set:?}: {}", shown(&output));
+        ensure!(
+            !output.status.success() && shown(&output).contains(message),
+            "{set:?}: {}",
+            shown(&output)
+        );
     }
     Ok(())
 }
 
-/// The daemon of the pods takes every option that the chart gives it, and has only the rights that it needs.
+/// The daemon of the pods takes every option that the chart gives it, and has only the rights that
+/// it needs.
 #[test]
 fn the_pods_run_the_daemon_as_it_is_documented() -> Result<()> {
-    let Some(bin) = tools(&["helm"])? else { return Ok(()) };
+    let Some(bin) = tools(&["helm"])? else {
+        return Ok(());
+    };
     let help = run(Command::new(twinprobe_tests::binary()?).args(["serve", "--help"]))?;
     for values in values()? {
         let objects = objects(&run(&mut template(&bin, values.as_deref(), &[]))?)?;
         let daemons = object(&objects, "DaemonSet").context("a DaemonSet")?;
         let pod = &daemons["spec"]["template"]["spec"];
         let daemon = &pod["containers"][0];
-        let arguments: Vec<&str> =
-            daemon["args"].as_array().context("args")?.iter().filter_map(Value::as_str).collect();
-        for option in arguments.iter().filter_map(|argument| argument.strip_prefix("--")) {
+        let arguments: Vec<&str> = daemon["args"]
+            .as_array()
+            .context("args")?
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
+        for option in arguments
+            .iter()
+            .filter_map(|argument| argument.strip_prefix("--"))
+        {
             let name = option.split('=').next().unwrap_or_default();
-            let known = help.contains(&format!("--{name} ")) || help.contains(&format!("--{name}\n"));
+            let known =
+                help.contains(&format!("--{name} ")) || help.contains(&format!("--{name}\n"));
             ensure!(known, "serve has no --{name}");
         }
-        let detaches = values.as_ref().is_some_and(|file| file.ends_with("everything.yaml"));
+        let detaches = values
+            .as_ref()
+            .is_some_and(|file| file.ends_with("everything.yaml"));
         ensure!(
             arguments.contains(&"--detach-on-exit") == detaches,
             "an update leaves probes running: {arguments:?}"
@@ -208,21 +299,46 @@ fn the_pods_run_the_daemon_as_it_is_documented() -> Result<()> {
         let mut capabilities = vec!["BPF", "PERFMON", "NET_ADMIN", "SETUID", "SETGID", "KILL"];
         // The pods have the rights for measurements only if measurements are wanted.
         let measures = detaches;
-        ensure!(arguments.contains(&"--measure-cost") == measures, "{arguments:?}");
+        ensure!(
+            arguments.contains(&"--measure-cost") == measures,
+            "{arguments:?}"
+        );
         capabilities.extend(["SYS_ADMIN", "SYSLOG"].into_iter().filter(|_| measures));
-        ensure!(context["capabilities"]["add"] == serde_json::json!(capabilities), "{context}");
-        ensure!(context["capabilities"]["drop"][0] == "ALL" && context["allowPrivilegeEscalation"] == false);
-        ensure!(context["readOnlyRootFilesystem"] == true && pod["automountServiceAccountToken"] == false);
-        for (probe, path) in
-            [("startupProbe", "/readyz"), ("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")]
-        {
-            ensure!(daemon[probe]["httpGet"]["path"] == path, "{probe}: {}", daemon[probe]);
+        ensure!(
+            context["capabilities"]["add"] == serde_json::json!(capabilities),
+            "{context}"
+        );
+        ensure!(
+            context["capabilities"]["drop"][0] == "ALL"
+                && context["allowPrivilegeEscalation"] == false
+        );
+        ensure!(
+            context["readOnlyRootFilesystem"] == true
+                && pod["automountServiceAccountToken"] == false
+        );
+        for (probe, path) in [
+            ("startupProbe", "/readyz"),
+            ("readinessProbe", "/readyz"),
+            ("livenessProbe", "/healthz"),
+        ] {
+            ensure!(
+                daemon[probe]["httpGet"]["path"] == path,
+                "{probe}: {}",
+                daemon[probe]
+            );
         }
         // Without `expose` no other host reaches the counters.
-        let metrics = arguments.iter().find_map(|argument| argument.strip_prefix("--listen-metrics="));
+        let metrics = arguments
+            .iter()
+            .find_map(|argument| argument.strip_prefix("--listen-metrics="));
         let exposed = object(&objects, "Service").is_some()
-            || daemon["ports"].as_array().is_some_and(|ports| !ports.is_empty());
-        ensure!(metrics.is_some_and(|address| address.starts_with("127.0.0.1:") != exposed), "{metrics:?}");
+            || daemon["ports"]
+                .as_array()
+                .is_some_and(|ports| !ports.is_empty());
+        ensure!(
+            metrics.is_some_and(|address| address.starts_with("127.0.0.1:") != exposed),
+            "{metrics:?}"
+        );
         let mounts = daemon["volumeMounts"].as_array().context("volumeMounts")?;
         // A part of a volume would not follow changes of its ConfigMap or Secret.
         ensure!(mounts.iter().all(|mount| mount.get("subPath").is_none()));
@@ -235,18 +351,28 @@ fn the_pods_run_the_daemon_as_it_is_documented() -> Result<()> {
 fn the_role_reaches_no_pod_unless_it_is_told_to() -> Result<()> {
     let resources = |rendered: &str| -> Result<String> {
         let objects = objects(rendered)?;
-        Ok(object(&objects, "Role").map(|role| role["rules"].to_string()).unwrap_or_default())
+        Ok(object(&objects, "Role")
+            .map(|role| role["rules"].to_string())
+            .unwrap_or_default())
     };
     let plain = fs::read_to_string(root().join("deploy/kubernetes/twinprobe.yaml"))?;
     let rules = resources(&plain)?;
-    ensure!(rules.contains("configmaps") && !rules.contains("pods/"), "{rules}");
-    let Some(bin) = tools(&["helm"])? else { return Ok(()) };
+    ensure!(
+        rules.contains("configmaps") && !rules.contains("pods/"),
+        "{rules}"
+    );
+    let Some(bin) = tools(&["helm"])? else {
+        return Ok(());
+    };
     for values in values()? {
         let rules = resources(&run(&mut template(&bin, values.as_deref(), &[]))?)?;
         ensure!(!rules.contains("pods/"), "{values:?}: {rules}");
     }
     let told = resources(&run(&mut template(&bin, None, &["rbac.exec=true"]))?)?;
-    ensure!(told.contains("pods/exec") && told.contains("pods/portforward"), "{told}");
+    ensure!(
+        told.contains("pods/exec") && told.contains("pods/portforward"),
+        "{told}"
+    );
     Ok(())
 }
 
@@ -257,35 +383,54 @@ fn the_chart_brings_the_kinds_as_the_operator_has_them() -> Result<()> {
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         fs::write(&path, &printed)?;
     }
-    ensure!(fs::read_to_string(&path)? == printed, "UPDATE_GOLDEN=1 writes {}", path.display());
+    ensure!(
+        fs::read_to_string(&path)? == printed,
+        "UPDATE_GOLDEN=1 writes {}",
+        path.display()
+    );
     Ok(())
 }
 
 #[test]
 fn the_chart_configures_a_stream_of_the_node() -> Result<()> {
-    let Some(bin) = tools(&["helm"])? else { return Ok(()) };
+    let Some(bin) = tools(&["helm"])? else {
+        return Ok(());
+    };
     let refused = template(&bin, None, &["stream.enabled=true"]).output()?;
-    ensure!(shown(&refused).contains("stream.enabled needs stream.config.to"), "{}", shown(&refused));
+    ensure!(
+        shown(&refused).contains("stream.enabled needs stream.config.to"),
+        "{}",
+        shown(&refused)
+    );
     let sets = [
         "stream.enabled=true",
         "stream.config.to[0].nats.servers={nats://broker:4222}",
         "stream.config.to[0].nats.stream=W",
     ];
     let objects = objects(&run(&mut template(&bin, None, &sets))?)?;
-    let config = objects.iter().find(|object| object["metadata"]["name"] == "twinprobe-stream");
-    let config =
-        config.and_then(|config| config["data"]["stream.yaml"].as_str()).context("a configuration")?;
+    let config = objects
+        .iter()
+        .find(|object| object["metadata"]["name"] == "twinprobe-stream");
+    let config = config
+        .and_then(|config| config["data"]["stream.yaml"].as_str())
+        .context("a configuration")?;
     ensure!(config.contains("listen: 127.0.0.1:9471"), "{config}");
     let open = [
         &sets[..],
-        &["metrics.expose=true", "metrics.podMonitor.enabled=true", "networkPolicy.enabled=true"],
+        &[
+            "metrics.expose=true",
+            "metrics.podMonitor.enabled=true",
+            "networkPolicy.enabled=true",
+        ],
     ];
     check_metrics(&bin, &open.concat())?;
     // The stream accepts the configuration: only the daemon is missing.
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("stream.yaml");
-    let config =
-        config.replace("/run/twinprobe/twinprobe.sock", &format!("{}/none", directory.path().display()));
+    let config = config.replace(
+        "/run/twinprobe/twinprobe.sock",
+        &format!("{}/none", directory.path().display()),
+    );
     fs::write(&path, config)?;
     let mut stream = Command::new(twinprobe_tests::helper("twinprobe-stream")?);
     let said = shown(&stream.arg("--file").arg(&path).arg("--dry-run").output()?);
@@ -293,14 +438,23 @@ fn the_chart_configures_a_stream_of_the_node() -> Result<()> {
     Ok(())
 }
 
-/// The webhook uses the user's certificate if there is one, and the chart does not make a certificate then.
+/// The webhook uses the user's certificate if there is one, and the chart does not make a
+/// certificate then.
 #[test]
 fn the_webhook_has_the_certificate_of_the_user() -> Result<()> {
-    let Some(bin) = tools(&["helm"])? else { return Ok(()) };
-    let given = ["fleet.webhook.secret=mine", "fleet.webhook.caBundle=QUFB", "fleet.webhook.annotations.a=b"];
+    let Some(bin) = tools(&["helm"])? else {
+        return Ok(());
+    };
+    let given = [
+        "fleet.webhook.secret=mine",
+        "fleet.webhook.caBundle=QUFB",
+        "fleet.webhook.annotations.a=b",
+    ];
     for has_own in [true, false] {
-        let sets: Vec<&str> =
-            ["fleet.enabled=true"].into_iter().chain(given.into_iter().filter(|_| has_own)).collect();
+        let sets: Vec<&str> = ["fleet.enabled=true"]
+            .into_iter()
+            .chain(given.into_iter().filter(|_| has_own))
+            .collect();
         let objects = objects(&run(&mut template(&bin, None, &sets))?)?;
         let made = objects.iter().any(|object| {
             object["kind"] == "Secret" && object["metadata"]["name"] == "twinprobe-fleet-webhook"
@@ -309,7 +463,9 @@ fn the_webhook_has_the_certificate_of_the_user() -> Result<()> {
             object(&objects, "Deployment").context("a Deployment")?["spec"]["template"]["spec"]["volumes"]
                 .to_string();
         let hook = object(&objects, "ValidatingWebhookConfiguration").context("a webhook")?;
-        let bundle = hook["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap_or_default();
+        let bundle = hook["webhooks"][0]["clientConfig"]["caBundle"]
+            .as_str()
+            .unwrap_or_default();
         let own = (
             !made,
             volumes.contains("\"mine\""),
@@ -324,21 +480,32 @@ fn the_webhook_has_the_certificate_of_the_user() -> Result<()> {
     Ok(())
 }
 
-/// Prometheus reaches the stream's own page, as a job of its own, and the policy lets the stream out.
+/// Prometheus reaches the stream's own page, as a job of its own, and the policy lets the stream
+/// out.
 fn check_metrics(bin: &Path, sets: &[&str]) -> Result<()> {
     let objects = objects(&run(&mut template(bin, None, sets))?)?;
     let pod = &object(&objects, "DaemonSet").context("a DaemonSet")?["spec"]["template"]["spec"];
     let containers = pod["containers"].as_array().context("containers")?;
-    let stream = containers.iter().find(|container| container["name"] == "stream").context("a stream")?;
-    let port = serde_json::json!({ "name": "stream-metrics", "containerPort": 9471, "protocol": "TCP" });
+    let stream = containers
+        .iter()
+        .find(|container| container["name"] == "stream")
+        .context("a stream")?;
+    let port =
+        serde_json::json!({ "name": "stream-metrics", "containerPort": 9471, "protocol": "TCP" });
     ensure!(stream["ports"] == serde_json::json!([port]), "{stream}");
-    let config = objects.iter().find(|object| object["metadata"]["name"] == "twinprobe-stream");
+    let config = objects
+        .iter()
+        .find(|object| object["metadata"]["name"] == "twinprobe-stream");
     let config = config.context("a configuration")?["data"]["stream.yaml"].to_string();
     ensure!(config.contains("listen: 0.0.0.0:9471"), "{config}");
-    let endpoints = &object(&objects, "PodMonitor").context("a PodMonitor")?["spec"]["podMetricsEndpoints"];
+    let endpoints =
+        &object(&objects, "PodMonitor").context("a PodMonitor")?["spec"]["podMetricsEndpoints"];
     let endpoint = &endpoints[1];
     ensure!(endpoint["port"] == "stream-metrics", "{endpoints}");
-    ensure!(endpoint["relabelings"][1]["replacement"] == "twinprobe/twinprobe-stream", "{endpoint}");
+    ensure!(
+        endpoint["relabelings"][1]["replacement"] == "twinprobe/twinprobe-stream",
+        "{endpoint}"
+    );
     let policy = &object(&objects, "NetworkPolicy").context("a NetworkPolicy")?["spec"];
     ensure!(policy["egress"] == serde_json::json!([{}]), "{policy}");
     ensure!(policy["ingress"][0]["ports"][1]["port"] == 9471, "{policy}");
@@ -353,36 +520,65 @@ fn check_metrics(bin: &Path, sets: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The operator of the chart accepts its options and finds the daemons. It may read nothing else for this
-/// purpose.
+/// The operator of the chart accepts its options and finds the daemons. It may read nothing else
+/// for this purpose.
 #[test]
 fn the_operator_judges_rules_with_credentials_of_its_own() -> Result<()> {
-    let Some(bin) = tools(&["helm"])? else { return Ok(()) };
-    let help = run(Command::new(twinprobe_tests::helper("twinprobe-operator")?).args(["run", "--help"]))?;
-    let rules =
-        ["fleet.rules.enabled=true", "fleet.rules.tokenSecret=rules", "fleet.rules.caSecret=authorities"];
-    for sets in [[&REACHABLE[..], &rules].concat(), vec!["fleet.enabled=true", "fleet.webhook.enabled=false"]]
-    {
+    let Some(bin) = tools(&["helm"])? else {
+        return Ok(());
+    };
+    let help =
+        run(Command::new(twinprobe_tests::helper("twinprobe-operator")?).args(["run", "--help"]))?;
+    let rules = [
+        "fleet.rules.enabled=true",
+        "fleet.rules.tokenSecret=rules",
+        "fleet.rules.caSecret=authorities",
+    ];
+    for sets in [
+        [&REACHABLE[..], &rules].concat(),
+        vec!["fleet.enabled=true", "fleet.webhook.enabled=false"],
+    ] {
         let judges = sets.contains(&"fleet.rules.enabled=true");
         let objects = objects(&run(&mut template(&bin, None, &sets))?)?;
         let operator = object(&objects, "Deployment").context("a Deployment")?;
         let pod = &operator["spec"]["template"]["spec"];
-        let arguments = pod["containers"][0]["args"].as_array().context("args")?.iter();
+        let arguments = pod["containers"][0]["args"]
+            .as_array()
+            .context("args")?
+            .iter();
         let arguments: Vec<&str> = arguments.filter_map(Value::as_str).collect();
-        for option in arguments.iter().filter_map(|argument| argument.strip_prefix("--")) {
+        for option in arguments
+            .iter()
+            .filter_map(|argument| argument.strip_prefix("--"))
+        {
             let name = option.split('=').next().unwrap_or_default();
-            let known = help.contains(&format!("--{name} ")) || help.contains(&format!("--{name}\n"));
+            let known =
+                help.contains(&format!("--{name} ")) || help.contains(&format!("--{name}\n"));
             ensure!(known, "run has no --{name}");
         }
-        ensure!(arguments.contains(&"--daemons-service=twinprobe") == judges, "{arguments:?}");
+        ensure!(
+            arguments.contains(&"--daemons-service=twinprobe") == judges,
+            "{arguments:?}"
+        );
         let volumes = pod["volumes"].to_string();
         let secrets = ["\"rules\"", "\"authorities\""];
-        ensure!(secrets.iter().all(|secret| volumes.contains(secret) == judges), "{volumes}");
-        ensure!(pod["volumes"].is_array() == judges, "without volumes there is no empty list: {volumes}");
+        ensure!(
+            secrets
+                .iter()
+                .all(|secret| volumes.contains(secret) == judges),
+            "{volumes}"
+        );
+        ensure!(
+            pod["volumes"].is_array() == judges,
+            "without volumes there is no empty list: {volumes}"
+        );
         let roles = objects.iter().filter(|object| object["kind"] == "Role");
         let operator = roles.filter(|role| role["metadata"]["name"] == "twinprobe-fleet");
         let rules: String = operator.map(|role| role["rules"].to_string()).collect();
-        ensure!(rules.contains("endpointslices") == judges && !rules.contains("secrets"), "{rules}");
+        ensure!(
+            rules.contains("endpointslices") == judges && !rules.contains("secrets"),
+            "{rules}"
+        );
     }
     Ok(())
 }

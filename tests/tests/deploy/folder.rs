@@ -29,7 +29,10 @@ impl Volume {
     /// Replaces all files, in the way of kubelet.
     fn set(&mut self, files: &[(&str, String)]) -> Result<()> {
         self.version += 1;
-        let (old, new) = (format!("..{}", self.version - 1), format!("..{}", self.version));
+        let (old, new) = (
+            format!("..{}", self.version - 1),
+            format!("..{}", self.version),
+        );
         let at = |name: &str| self.path.join(name);
         fs::create_dir(at(&new))?;
         for (name, text) in files {
@@ -86,7 +89,10 @@ fn until(what: &str, look: impl Fn() -> bool) -> Result<()> {
 }
 
 fn failed(daemon: &Daemon, file: &str) -> bool {
-    daemon.get("/metrics").text().contains(&format!("twinprobe_probe_file_failed{{file=\"{file}\"}} 1"))
+    daemon
+        .get("/metrics")
+        .text()
+        .contains(&format!("twinprobe_probe_file_failed{{file=\"{file}\"}} 1"))
 }
 
 #[test]
@@ -96,9 +102,15 @@ fn probes_follow_their_files() -> Result<()> {
     let mut volume = Volume::new(directories.temporary().join("probes"))?;
     volume.set(&[("a.yaml", probe("first")), ("b.json", probe("first"))])?;
     let daemon = Daemon::start_in(topology.monitor(), &options(&volume, "remove"), directories)?;
-    until("probes at the start", || ["a", "b"].iter().all(|name| revision(&daemon, name) == Some(1)))?;
+    until("probes at the start", || {
+        ["a", "b"]
+            .iter()
+            .all(|name| revision(&daemon, name) == Some(1))
+    })?;
     ensure!(status(&daemon, "a").is_some_and(|status| status["pushed_by"] == "file:a.yaml"));
-    daemon.put("/v1/probes/own", &serde_json::from_str(&probe("own"))?).expect(201);
+    daemon
+        .put("/v1/probes/own", &serde_json::from_str(&probe("own"))?)
+        .expect(201);
     let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
     generator.send(1000)?;
 
@@ -109,20 +121,29 @@ fn probes_follow_their_files() -> Result<()> {
     generator.send(1000)?;
     for name in ["a", "b"] {
         let document = daemon.json(&format!("/v1/probes/{name}/metrics"));
-        ensure!(total(&document, "ingress", "packets") == 2000, "{name}: {document}");
+        ensure!(
+            total(&document, "ingress", "packets") == 2000,
+            "{name}: {document}"
+        );
     }
 
     // A file with a mistake changes nothing, and nothing is removed while its probes are unknown.
-    for broken in
-        ["interface: [", "interface: mon0\nbogus: 1\n", "interface: mon0\ningress: { source: int x }\n"]
-    {
+    for broken in [
+        "interface: [",
+        "interface: mon0\nbogus: 1\n",
+        "interface: mon0\ningress: { source: int x }\n",
+    ] {
         volume.set(&[("a.yaml", broken.to_owned())])?;
         until("the report", || failed(&daemon, "a.yaml"))?;
         ensure!(revision(&daemon, "a") == Some(2), "{broken}");
         volume.set(&[("a.yaml", probe("second")), ("b.json", probe("first"))])?;
         until("the cure", || !failed(&daemon, "a.yaml"))?;
     }
-    ensure!(daemon.log().contains("the file of probes is not deployed"), "{}", daemon.log());
+    ensure!(
+        daemon.log().contains("the file of probes is not deployed"),
+        "{}",
+        daemon.log()
+    );
     ensure!(revision(&daemon, "a") == Some(2) && revision(&daemon, "own") == Some(1));
 
     // The removal of a file removes its probe, and no other probe.
@@ -135,7 +156,9 @@ fn probes_follow_their_files() -> Result<()> {
     let directories = daemon.kill()?;
     volume.set(&[("c.yaml", probe("first"))])?;
     let daemon = Daemon::start_in(topology.monitor(), &options(&volume, "remove"), directories)?;
-    until("the start", || revision(&daemon, "c") == Some(1) && revision(&daemon, "b").is_none())?;
+    until("the start", || {
+        revision(&daemon, "c") == Some(1) && revision(&daemon, "b").is_none()
+    })?;
 
     let directories = daemon.kill()?;
     volume.set(&[])?;
@@ -154,16 +177,36 @@ fn files_have_the_role_that_the_daemon_gives_them() -> Result<()> {
     let mut volume = Volume::new(directories.temporary().join("probes"))?;
     let mut enforcing: Value = serde_json::from_str(&probe("drops"))?;
     enforcing["ingress"]["verdict"] = json!("enforce");
-    volume.set(&[("a.yaml", enforcing.to_string()), ("b.yaml", probe("observes"))])?;
-    let daemon = Daemon::start_in(topology.monitor(), &options(&volume, "keep"), Arc::clone(&directories))?;
-    until("the probe that observes", || revision(&daemon, "b") == Some(1))?;
+    volume.set(&[
+        ("a.yaml", enforcing.to_string()),
+        ("b.yaml", probe("observes")),
+    ])?;
+    let daemon = Daemon::start_in(
+        topology.monitor(),
+        &options(&volume, "keep"),
+        Arc::clone(&directories),
+    )?;
+    until("the probe that observes", || {
+        revision(&daemon, "b") == Some(1)
+    })?;
     until("the refusal", || failed(&daemon, "a.yaml"))?;
-    ensure!(revision(&daemon, "a").is_none(), "an operator's file enforces");
-    ensure!(daemon.log().contains("admin"), "the log says which role is needed: {}", daemon.log());
+    ensure!(
+        revision(&daemon, "a").is_none(),
+        "an operator's file enforces"
+    );
+    ensure!(
+        daemon.log().contains("admin"),
+        "the log says which role is needed: {}",
+        daemon.log()
+    );
     let directories = daemon.kill()?;
-    let admin = options(&volume, "keep").argument("--probes-role").argument("admin");
+    let admin = options(&volume, "keep")
+        .argument("--probes-role")
+        .argument("admin");
     let daemon = Daemon::start_in(topology.monitor(), &admin, directories)?;
-    until("the probe that enforces", || revision(&daemon, "a") == Some(1))
+    until("the probe that enforces", || {
+        revision(&daemon, "a") == Some(1)
+    })
 }
 
 /// Tokens are exchanged as Kubernetes exchanges a Secret, without a signal.
@@ -184,7 +227,9 @@ fn tokens_are_read_again_when_their_file_changes() -> Result<()> {
     let daemon = Daemon::start_in(topology.monitor(), &options, directories)?;
     let status = |token: &str| {
         let bearer = format!("Bearer {token}");
-        daemon.request("GET", "/v1/probes", &[("Authorization", &bearer)], b"").status
+        daemon
+            .request("GET", "/v1/probes", &[("Authorization", &bearer)], b"")
+            .status
     };
     ensure!((status("one"), status("two")) == (200, 401));
     volume.set(&[("tokens", line(two))])?;

@@ -10,14 +10,21 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Returns the directory with these tools; `None` where they can't be had, with the reason on standard output.
+/// Returns the directory with these tools; `None` where they can't be had, with the reason on
+/// standard output.
 pub fn tools(names: &[&str]) -> Result<Option<PathBuf>> {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("deploy-tools");
     let mut command = Command::new("sh");
-    command.arg(root().join("setup/deploy-tools.sh")).arg(&directory).args(names);
+    command
+        .arg(root().join("setup/deploy-tools.sh"))
+        .arg(&directory)
+        .args(names);
     let output = command.output().context("sh runs")?;
     if !output.status.success() {
-        println!("NOT TESTED, without {names:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
+        println!(
+            "NOT TESTED, without {names:?}: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
         return Ok(None);
     }
     Ok(Some(directory.join("bin")))
@@ -32,6 +39,7 @@ pub fn run(command: &mut Command) -> Result<String> {
 
 /// Returns the output of a command.
 pub fn shown(output: &Output) -> String {
-    let text = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    let text =
+        [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
     format!("{}\n{}{}", output.status, text[0], text[1])
 }

@@ -1,5 +1,5 @@
-//! The disk of the tests really loses writes: synced data survives every loss of power, and other data is lost in some
-//! losses.
+//! The disk of the tests really loses writes: synced data survives every loss of power, and other
+//! data is lost in some losses.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -13,7 +13,11 @@ use twinprobe_tests::{Directories, scaled};
 const LENGTH: usize = 64 << 10;
 
 fn write(path: &Path, byte: u8) -> Result<File> {
-    let mut file = File::options().write(true).create(true).truncate(false).open(path)?;
+    let mut file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)?;
     file.write_all(&[byte; LENGTH])?;
     Ok(file)
 }
@@ -28,7 +32,11 @@ fn write_back(file: &File) -> Result<()> {
     let flags = libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     // SAFETY: the call takes numbers only, and the descriptor is open.
     let result = unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) };
-    ensure!(result == 0, "write back: {}", std::io::Error::last_os_error());
+    ensure!(
+        result == 0,
+        "write back: {}",
+        std::io::Error::last_os_error()
+    );
     Ok(())
 }
 
@@ -49,14 +57,26 @@ fn lose_power(disk: &Disk, state: &Path, seed: u64, found: &mut Found) -> Result
     sync(&write(&overwritten, 1)?, state)?;
     write_back(&write(&overwritten, 2)?)?;
     disk.power_off()?;
-    ensure!(write(&state.join("late"), 1).and_then(|file| sync(&file, state)).is_err(), "the power is off");
+    ensure!(
+        write(&state.join("late"), 1)
+            .and_then(|file| sync(&file, state))
+            .is_err(),
+        "the power is off"
+    );
     let lost = disk.power_on(seed)?;
     println!("{:?}, seed {seed}: {lost:?}", disk.kind());
     for earlier in 0..=seed {
-        let content = fs::read(state.join(format!("synced-{earlier}"))).context("what was synced")?;
-        ensure!(content == [1; LENGTH], "loss {seed}: what was synced before loss {earlier} is another");
+        let content =
+            fs::read(state.join(format!("synced-{earlier}"))).context("what was synced")?;
+        ensure!(
+            content == [1; LENGTH],
+            "loss {seed}: what was synced before loss {earlier} is another"
+        );
     }
-    ensure!(!unsynced.exists() || fs::read(&unsynced)?.is_empty(), "nothing had written this file");
+    ensure!(
+        !unsynced.exists() || fs::read(&unsynced)?.is_empty(),
+        "nothing had written this file"
+    );
     let content = fs::read(&overwritten)?;
     ensure!(
         content.len() == LENGTH && content.iter().all(|byte| [1, 2].contains(byte)),
@@ -79,7 +99,10 @@ fn what_was_synced_stays_and_the_rest_may_be_lost() -> Result<()> {
             lose_power(directories.disk(), &directories.state(), seed, &mut found)?;
         }
         // A btrfs writes to other places than before: without a sync nothing names them.
-        ensure!(found.old > 0 && (found.new > 0 || kind == FileSystem::Btrfs), "{kind:?}: {found:?}");
+        ensure!(
+            found.old > 0 && (found.new > 0 || kind == FileSystem::Btrfs),
+            "{kind:?}: {found:?}"
+        );
     }
     Ok(())
 }
@@ -93,7 +116,10 @@ fn an_orderly_end_loses_nothing() -> Result<()> {
             directories.disk().remount()?;
             for earlier in 0..=n {
                 let content = fs::read(directories.state().join(earlier.to_string()))?;
-                ensure!(content == [earlier; LENGTH], "{kind:?}: file {earlier} after end {n}");
+                ensure!(
+                    content == [earlier; LENGTH],
+                    "{kind:?}: file {earlier} after end {n}"
+                );
             }
         }
     }
@@ -111,8 +137,8 @@ fn a_disk_fails_for_a_while() -> Result<()> {
             let failed = write(&state.join("failed"), n).and_then(|file| sync(&file, &state));
             ensure!(failed.is_err(), "{kind:?}: written to a disk that fails");
             disk.heal()?;
-            // The test writes another file: on ext4, data at the places of a failed write reads as zeros after the next
-            // mount, although its sync succeeds.
+            // The test writes another file: on ext4, data at the places of a failed write reads as
+            // zeros after the next mount, although its sync succeeds.
             sync(&write(&state.join(n.to_string()), n)?, &state)?;
             ensure!(disk.is_alive(), "{kind:?} has given up");
         }
@@ -121,7 +147,10 @@ fn a_disk_fails_for_a_while() -> Result<()> {
         disk.heal()?;
         disk.remount()?;
         ensure!(disk.is_alive(), "{kind:?} has given up for good");
-        ensure!(fs::read(state.join("2"))? == [2; LENGTH], "{kind:?}: another content");
+        ensure!(
+            fs::read(state.join("2"))? == [2; LENGTH],
+            "{kind:?}: another content"
+        );
     }
     Ok(())
 }
@@ -133,7 +162,9 @@ fn a_disk_is_full_for_a_while() -> Result<()> {
         directories.disk().room().fill()?;
         let path = directories.state().join("file");
         ensure!(
-            write(&path, 1).and_then(|file| sync(&file, &directories.state())).is_err(),
+            write(&path, 1)
+                .and_then(|file| sync(&file, &directories.state()))
+                .is_err(),
             "{kind:?}: room"
         );
         directories.disk().room().free()?;

@@ -1,4 +1,5 @@
-//! Disks: after any fault of the disk of the state directory, the daemon keeps its promises to clients.
+//! Disks: after any fault of the disk of the state directory, the daemon keeps its promises to
+//! clients.
 
 mod bed;
 mod chance;

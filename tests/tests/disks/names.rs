@@ -17,8 +17,8 @@ enum Gone {
     Deleted,
     /// The lease of the probe ended, and its last windows were acknowledged.
     Expired,
-    /// The lease of the probe ended. Collectors still have to take its windows, and the next probe of its
-    /// name continues with their numbers.
+    /// The lease of the probe ended. Collectors still have to take its windows, and the next probe
+    /// of its name continues with their numbers.
     Left,
 }
 
@@ -39,13 +39,23 @@ fn end_predecessor(scene: &mut Scene, spec: &Spec, case: &Case) -> Result<Told> 
     match case.gone {
         Gone::Deleted => drop(scene.daemon().delete(&Scene::path(case.name)).expect(204)),
         Gone::Left | Gone::Expired => {
-            scene.put(case.name, &Spec { expires: Some("100ms"), ..spec.clone() }, 200);
+            scene.put(
+                case.name,
+                &Spec {
+                    expires: Some("100ms"),
+                    ..spec.clone()
+                },
+                200,
+            );
             scene.wait_until_gone(case.name)?;
             predecessor.note_last(scene)?;
             if matches!(case.gone, Gone::Left) {
                 return Ok(predecessor.successor());
             }
-            scene.windows(case.name).acknowledge(predecessor.newest, None)?.expect(204);
+            scene
+                .windows(case.name)
+                .acknowledge(predecessor.newest, None)?
+                .expect(204);
         }
     }
     Ok(Told::of(case.name))
@@ -56,11 +66,18 @@ fn reboot_after(surroundings: Surroundings, cases: &[Case]) -> Result<()> {
     let mut scene = Scene::new(surroundings)?;
     let mut successors = Vec::new();
     for case in cases {
-        let spec = Spec { size: ENTRY, ..Spec::default() };
+        let spec = Spec {
+            size: ENTRY,
+            ..Spec::default()
+        };
         let first = scene.put(case.name, &spec, 201);
         let mut successor = end_predecessor(&mut scene, &spec, case)?;
         let second = scene.put(case.name, &spec, 201);
-        ensure!(first["instance"] != second["instance"], "{}: {second}", case.name);
+        ensure!(
+            first["instance"] != second["instance"],
+            "{}: {second}",
+            case.name
+        );
         for count in case.after {
             successor.close(&mut scene, *count)?;
         }
@@ -72,7 +89,11 @@ fn reboot_after(surroundings: Surroundings, cases: &[Case]) -> Result<()> {
         for (successor, instance) in &successors {
             successor.check(&scene)?;
             let status = scene.status(&successor.probe);
-            ensure!(status["instance"] == *instance, "{}: another instance: {status}", successor.probe);
+            ensure!(
+                status["instance"] == *instance,
+                "{}: another instance: {status}",
+                successor.probe
+            );
         }
         for (successor, _) in &mut successors {
             successor.close(&mut scene, SMALL)?;
@@ -82,16 +103,26 @@ fn reboot_after(surroundings: Surroundings, cases: &[Case]) -> Result<()> {
     Ok(())
 }
 
-/// Large windows were missing without being lost. A large newest window lost its number to the next window,
-/// and the sum fell.
+/// Large windows were missing without being lost. A large newest window lost its number to the next
+/// window, and the sum fell.
 #[test]
 fn large_windows_of_a_name_used_again_survive_a_reboot() -> Result<()> {
     for surroundings in SURROUNDINGS {
-        let case = |name, gone, before, after| Case { name, gone, before, after };
+        let case = |name, gone, before, after| Case {
+            name,
+            gone,
+            before,
+            after,
+        };
         reboot_after(
             surroundings,
             &[
-                case("a", Gone::Deleted, &[LARGE, SMALL], &[LARGE, SMALL, LARGE, SMALL]),
+                case(
+                    "a",
+                    Gone::Deleted,
+                    &[LARGE, SMALL],
+                    &[LARGE, SMALL, LARGE, SMALL],
+                ),
                 case("b", Gone::Deleted, &[SMALL], &[SMALL, LARGE]),
                 case("c", Gone::Expired, &[SMALL, LARGE], &[SMALL, 60, SMALL]),
                 case("d", Gone::Left, &[LARGE], &[SMALL, 250]),
@@ -106,7 +137,10 @@ fn large_windows_of_a_name_used_again_survive_a_reboot() -> Result<()> {
 fn a_number_is_not_used_again_after_a_reboot() -> Result<()> {
     for surroundings in [SURROUNDINGS[0], SURROUNDINGS[3]] {
         let mut scene = Scene::new(surroundings)?;
-        let spec = Spec { size: ENTRY, ..Spec::default() };
+        let spec = Spec {
+            size: ENTRY,
+            ..Spec::default()
+        };
         scene.put("a", &spec, 201);
         Told::of("a").close(&mut scene, SMALL)?;
         scene.daemon().delete(&Scene::path("a")).expect(204);
@@ -127,10 +161,30 @@ fn a_deleted_probe_does_not_come_back_in_its_successor() -> Result<()> {
         reboot_after(
             surroundings,
             &[
-                Case { name: "a", gone: Gone::Deleted, before: &[SMALL, 3, 4], after: &[1] },
-                Case { name: "b", gone: Gone::Left, before: &[SMALL, 3], after: &[1] },
-                Case { name: "c", gone: Gone::Expired, before: &[1, 2], after: &[5] },
-                Case { name: "d", gone: Gone::Deleted, before: &[SMALL, 3, 4], after: &[] },
+                Case {
+                    name: "a",
+                    gone: Gone::Deleted,
+                    before: &[SMALL, 3, 4],
+                    after: &[1],
+                },
+                Case {
+                    name: "b",
+                    gone: Gone::Left,
+                    before: &[SMALL, 3],
+                    after: &[1],
+                },
+                Case {
+                    name: "c",
+                    gone: Gone::Expired,
+                    before: &[1, 2],
+                    after: &[5],
+                },
+                Case {
+                    name: "d",
+                    gone: Gone::Deleted,
+                    before: &[SMALL, 3, 4],
+                    after: &[],
+                },
             ],
         )?;
     }

@@ -16,14 +16,25 @@ const LARGE: u64 = 40;
 fn windows_that_were_answered_survive_a_loss_of_power() -> Result<()> {
     for kind in FileSystem::ALL {
         // The neighbour's windows sync the others' windows; one file system suffices to show that.
-        for is_busy in [false, true].into_iter().take(if kind == FileSystem::Ext4 { 2 } else { 1 }) {
+        for is_busy in [false, true]
+            .into_iter()
+            .take(if kind == FileSystem::Ext4 { 2 } else { 1 })
+        {
             let mut scene = Scene::new((Place::Disk(kind), is_busy))?;
             let mut told = [Told::of("a"), Told::of("b")];
             for probe in &told {
-                scene.put(&probe.probe, &Spec { size: ENTRY, ..Spec::default() }, 201);
+                scene.put(
+                    &probe.probe,
+                    &Spec {
+                        size: ENTRY,
+                        ..Spec::default()
+                    },
+                    201,
+                );
             }
-            for (seed, counts) in
-                [&[SMALL, SMALL, SMALL, LARGE][..], &[SMALL, SMALL], &[LARGE]].into_iter().enumerate()
+            for (seed, counts) in [&[SMALL, SMALL, SMALL, LARGE][..], &[SMALL, SMALL], &[LARGE]]
+                .into_iter()
+                .enumerate()
             {
                 for probe in &mut told {
                     for count in counts {

@@ -1,4 +1,5 @@
-//! An orderly reboot: windows that clients took are not given again, and windows that were reset do not continue.
+//! An orderly reboot: windows that clients took are not given again, and windows that were reset do
+//! not continue.
 
 use anyhow::{Result, ensure};
 
@@ -13,7 +14,15 @@ fn a_window_that_was_taken_is_not_given_again_after_a_reboot() -> Result<()> {
     for surroundings in SURROUNDINGS {
         let mut scene = Scene::new(surroundings)?;
         for (name, size) in NAMES.into_iter().zip(SIZES) {
-            scene.put(name, &Spec { size, window: None, ..Spec::default() }, 201);
+            scene.put(
+                name,
+                &Spec {
+                    size,
+                    window: None,
+                    ..Spec::default()
+                },
+                201,
+            );
         }
         let mut taken = [0; NAMES.len()];
         let mut sent = 0;
@@ -28,7 +37,10 @@ fn a_window_that_was_taken_is_not_given_again_after_a_reboot() -> Result<()> {
             scene.end(end)?;
             for (name, taken) in NAMES.into_iter().zip(&mut taken) {
                 *taken += packets(&scene.daemon().json(&(Scene::path(name) + "/metrics")));
-                ensure!(*taken == sent, "{surroundings:?}, {name}, {end:?}: {taken} of {sent} packets taken");
+                ensure!(
+                    *taken == sent,
+                    "{surroundings:?}, {name}, {end:?}: {taken} of {sent} packets taken"
+                );
             }
         }
     }
@@ -39,7 +51,10 @@ fn a_window_that_was_taken_is_not_given_again_after_a_reboot() -> Result<()> {
 fn a_sum_that_was_reset_stays_so_after_a_reboot() -> Result<()> {
     for surroundings in SURROUNDINGS {
         let mut scene = Scene::new(surroundings)?;
-        let spec = Spec { size: 4096, ..Spec::default() };
+        let spec = Spec {
+            size: 4096,
+            ..Spec::default()
+        };
         for name in NAMES {
             scene.put(name, &spec, 201);
         }
@@ -55,13 +70,21 @@ fn a_sum_that_was_reset_stays_so_after_a_reboot() -> Result<()> {
             let document = scene.windows(name).close();
             ensure!(total(&document) > 0, "{document}");
         }
-        let reset = Spec { reset: true, variant: 1, ..spec.clone() };
-        // One probe has a window after the reset. The other probes have none: the reset has cleared their
-        // counts.
+        let reset = Spec {
+            reset: true,
+            variant: 1,
+            ..spec.clone()
+        };
+        // One probe has a window after the reset. The other probes have none: the reset has cleared
+        // their counts.
         scene.put("a", &reset, 200);
         scene.send(2)?;
         let document = scene.windows("a").close();
-        ensure!(total(&document) == 2, "the sum before the reboot: {}", total(&document));
+        ensure!(
+            total(&document) == 2,
+            "the sum before the reboot: {}",
+            total(&document)
+        );
         for name in ["b", "c"] {
             scene.put(name, &reset, 200);
         }

@@ -1,4 +1,5 @@
-//! The scene of the tests of disks: a daemon that ends and starts in several ways, on a state that outlives it.
+//! The scene of the tests of disks: a daemon that ends and starts in several ways, on a state that
+//! outlives it.
 
 use std::sync::Arc;
 
@@ -44,7 +45,8 @@ pub enum End {
     Kill,
     /// SIGTERM; the machine boots again.
     Reboot,
-    /// The machine loses power and boots again. The number chooses the writes that the disk has kept.
+    /// The machine loses power and boots again. The number chooses the writes that the disk has
+    /// kept.
     PowerLoss(u64),
 }
 
@@ -61,7 +63,13 @@ pub struct Spec {
 
 impl Default for Spec {
     fn default() -> Self {
-        Self { size: 16, variant: 0, window: Some(json!({ "retain": 1000 })), reset: false, expires: None }
+        Self {
+            size: 16,
+            variant: 0,
+            window: Some(json!({ "retain": 1000 })),
+            reset: false,
+            expires: None,
+        }
     }
 }
 
@@ -114,12 +122,28 @@ impl Scene {
         let daemon = Daemon::start_in(topology.monitor(), &options, Arc::clone(&directories))?;
         let mut busy = None;
         if is_busy {
-            let spec = Spec { window: Some(json!({ "interval": "10ms" })), ..Spec::default() };
-            daemon.put("/v1/probes/busy", &spec.config_at("mon1")).expect(201);
+            let spec = Spec {
+                window: Some(json!({ "interval": "10ms" })),
+                ..Spec::default()
+            };
+            daemon
+                .put("/v1/probes/busy", &spec.config_at("mon1"))
+                .expect(201);
             let sender = Generator::new(topology.sink(), "sink0", GeneratorOptions::default())?;
-            busy = Some(sender.spawn(Load { rate: Some(BUSY_RATE), ..Load::default() }));
+            busy = Some(sender.spawn(Load {
+                rate: Some(BUSY_RATE),
+                ..Load::default()
+            }));
         }
-        Ok(Self { _busy: busy, daemon: Some(daemon), directories, generator, topology, options, boot: 0 })
+        Ok(Self {
+            _busy: busy,
+            daemon: Some(daemon),
+            directories,
+            generator,
+            topology,
+            options,
+            boot: 0,
+        })
     }
 
     /// Returns the running daemon.
@@ -149,7 +173,10 @@ impl Scene {
     /// Creates or replaces a probe and returns its status.
     #[track_caller]
     pub fn put(&self, probe: &str, spec: &Spec, status: u16) -> Value {
-        self.daemon().put(&Self::path(probe), &spec.config_at("mon0")).expect(status).json()
+        self.daemon()
+            .put(&Self::path(probe), &spec.config_at("mon0"))
+            .expect(status)
+            .json()
     }
 
     #[track_caller]
@@ -203,7 +230,11 @@ impl Scene {
     fn start(&mut self) -> Result<()> {
         let options = booted(&self.options, &self.directories, self.boot)?;
         let directories = Arc::clone(&self.directories);
-        self.daemon = Some(Daemon::start_in(self.topology.monitor(), &options, directories)?);
+        self.daemon = Some(Daemon::start_in(
+            self.topology.monitor(),
+            &options,
+            directories,
+        )?);
         Ok(())
     }
 }
@@ -212,15 +243,24 @@ impl Scene {
 #[track_caller]
 pub fn packets(document: &Value) -> u64 {
     let count = twinprobe_tests::sample::total(document, "ingress", "packets");
-    let entries = document["ingress"]["large"]["entries"].as_array().expect("entries");
+    let entries = document["ingress"]["large"]["entries"]
+        .as_array()
+        .expect("entries");
     let of_entry = |entry: &Value| {
         assert!(
-            entry["value"]["mark"].as_u64().is_some_and(|mark| mark >= 1000),
+            entry["value"]["mark"]
+                .as_u64()
+                .is_some_and(|mark| mark >= 1000),
             "an entry is cut off: {entry}"
         );
         entry["value"]["packets"].as_u64().expect("a number")
     };
-    assert_eq!(entries.iter().map(of_entry).sum::<u64>(), count, "maps disagree in {}", document["window"]);
+    assert_eq!(
+        entries.iter().map(of_entry).sum::<u64>(),
+        count,
+        "maps disagree in {}",
+        document["window"]
+    );
     count
 }
 

@@ -1,4 +1,5 @@
-//! The answers that a client got about a probe's windows, compared with later answers of the daemon.
+//! The answers that a client got about a probe's windows, compared with later answers of the
+//! daemon.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,10 @@ pub struct Told {
 
 impl Told {
     pub fn of(probe: &str) -> Self {
-        Self { probe: probe.to_owned(), ..Self::default() }
+        Self {
+            probe: probe.to_owned(),
+            ..Self::default()
+        }
     }
 
     /// Sends packets and closes the window that counts them.
@@ -29,7 +33,11 @@ impl Told {
         let answer = scene.windows(&self.probe).try_close()?.expect(201);
         let document = answer.json();
         let probe = &self.probe;
-        ensure!(packets(&document) >= count, "{probe}: {} of {count} packets", packets(&document));
+        ensure!(
+            packets(&document) >= count,
+            "{probe}: {} of {count} packets",
+            packets(&document)
+        );
         ensure!(
             seq(&document) > self.newest,
             "{probe}: window {} after {} of the same instance",
@@ -58,7 +66,10 @@ impl Told {
             self.total
         );
         for number in self.newest + 1..=seq(document) {
-            self.windows.insert(number, scene.windows(&self.probe).try_get(number)?.expect(200).body);
+            self.windows.insert(
+                number,
+                scene.windows(&self.probe).try_get(number)?.expect(200).body,
+            );
         }
         self.newest = seq(document);
         Ok(())
@@ -67,10 +78,20 @@ impl Told {
     /// Notes the window that the end of a lease has closed.
     pub fn note_last(&mut self, scene: &Scene) -> Result<()> {
         let windows = scene.windows(&self.probe);
-        let last = windows.seqs().last().copied().context("the last window of a lease")?;
-        ensure!(last == self.newest + 1, "{}: window {last} after {}", self.probe, self.newest);
+        let last = windows
+            .seqs()
+            .last()
+            .copied()
+            .context("the last window of a lease")?;
+        ensure!(
+            last == self.newest + 1,
+            "{}: window {last} after {}",
+            self.probe,
+            self.newest
+        );
         self.newest = last;
-        self.windows.insert(last, windows.try_get(last)?.expect(200).body);
+        self.windows
+            .insert(last, windows.try_get(last)?.expect(200).body);
         Ok(())
     }
 
@@ -94,12 +115,21 @@ impl Told {
                 list.seqs(),
                 list.lost
             );
-            ensure!(answer.body == *body, "{probe}: window {seq} is another than it was");
+            ensure!(
+                answer.body == *body,
+                "{probe}: window {seq} is another than it was"
+            );
         }
-        ensure!(list.seqs() == told, "{probe}: listed are {:?}, told were {told:?}", list.seqs());
+        ensure!(
+            list.seqs() == told,
+            "{probe}: listed are {:?}, told were {told:?}",
+            list.seqs()
+        );
         ensure!(list.lost == 0, "{probe}: {} are said to be lost", list.lost);
         let status = scene.status(probe);
-        let lost = status["windows"]["lost"].as_u64().context("a number of lost windows")?;
+        let lost = status["windows"]["lost"]
+            .as_u64()
+            .context("a number of lost windows")?;
         ensure!(lost == 0, "{probe}: the status says that {lost} are lost");
         Ok(())
     }

@@ -24,17 +24,36 @@ pub fn page() -> Result<String> {
     let client = entries(&all, "Client options:");
     let always = [entries(&all, "Logging:"), entries(&all, "Options:")].concat();
     let mut page = HEAD.to_owned();
-    for (command, summary) in entries(&all, "Commands:").into_iter().filter(|(command, _)| command != "help")
+    for (command, summary) in entries(&all, "Commands:")
+        .into_iter()
+        .filter(|(command, _)| command != "help")
     {
         let text = help(&[&command])?;
-        let usage = text.lines().find_map(|line| line.strip_prefix("Usage: ")).context("a usage")?;
-        writeln!(page, "\n## `{command}`\n\n{}.\n\n```text\n{usage}\n```", summary.trim_end_matches('.'))?;
-        let headings = text.lines().filter(|line| line.ends_with(':') && !line.starts_with(' '));
-        let own: Vec<Entry> = headings.flat_map(|heading| entries(&text, heading)).collect();
+        let usage = text
+            .lines()
+            .find_map(|line| line.strip_prefix("Usage: "))
+            .context("a usage")?;
+        writeln!(
+            page,
+            "\n## `{command}`\n\n{}.\n\n```text\n{usage}\n```",
+            summary.trim_end_matches('.')
+        )?;
+        let headings = text
+            .lines()
+            .filter(|line| line.ends_with(':') && !line.starts_with(' '));
+        let own: Vec<Entry> = headings
+            .flat_map(|heading| entries(&text, heading))
+            .collect();
         let is_own = |entry: &&Entry| {
-            !client.contains(entry) && !always.contains(entry) && entry.0 != "-h, --help" && entry.0 != "help"
+            !client.contains(entry)
+                && !always.contains(entry)
+                && entry.0 != "-h, --help"
+                && entry.0 != "help"
         };
-        table(&mut page, &own.iter().filter(is_own).cloned().collect::<Vec<_>>())?;
+        table(
+            &mut page,
+            &own.iter().filter(is_own).cloned().collect::<Vec<_>>(),
+        )?;
     }
     writeln!(page, "\n## Options of commands that talk to a daemon")?;
     table(&mut page, &client)?;
@@ -44,16 +63,33 @@ pub fn page() -> Result<String> {
 }
 
 fn help(words: &[&str]) -> Result<String> {
-    let output = Command::new(binary()?).args(words).arg("-h").env_clear().output()?;
-    ensure!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new(binary()?)
+        .args(words)
+        .arg("-h")
+        .env_clear()
+        .output()?;
+    ensure!(
+        output.status.success(),
+        "{words:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Returns the entries below a heading of a help. The explanation of an entry is beside or below it.
+/// Returns the entries below a heading of a help. The explanation of an entry is beside or below
+/// it.
 fn entries(help: &str, heading: &str) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();
-    for line in help.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| !line.is_empty()) {
-        let (word, meaning) = line.trim_start().split_once("  ").unwrap_or((line.trim_start(), ""));
+    for line in help
+        .lines()
+        .skip_while(|line| *line != heading)
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+    {
+        let (word, meaning) = line
+            .trim_start()
+            .split_once("  ")
+            .unwrap_or((line.trim_start(), ""));
         match entries.last_mut() {
             Some((_, text)) if line.starts_with("          ") => text.push_str(line.trim_start()),
             _ => entries.push((word.to_owned(), meaning.trim().to_owned())),

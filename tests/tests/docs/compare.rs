@@ -1,16 +1,20 @@
-//! Compares the outputs on a page with the real outputs. Three things may differ. A time in RFC 3339, or as
-//! tables have it, stands for every time. A `…` stands for any text within a line; on a line of its own it stands for
-//! one or more lines. Two or more spaces after a text, as between columns, stand for any two or more.
+//! Compares the outputs on a page with the real outputs. Three things may differ. A time in RFC
+//! 3339, or as tables have it, stands for every time. A `…` stands for any text within a line; on a
+//! line of its own it stands for one or more lines. Two or more spaces after a text, as between
+//! columns, stand for any two or more.
 
 const ANYTHING: char = '…';
 
 /// Tells whether the lines that came are those that the page shows.
 pub fn lines_match(shown: &[String], came: &[String]) -> bool {
-    let Some((first, rest)) = shown.split_first() else { return came.is_empty() };
+    let Some((first, rest)) = shown.split_first() else {
+        return came.is_empty();
+    };
     if first.trim() == "…" {
         return (1..=came.len()).any(|skipped| lines_match(rest, &came[skipped..]));
     }
-    came.split_first().is_some_and(|(line, left)| line_matches(first, line) && lines_match(rest, left))
+    came.split_first()
+        .is_some_and(|(line, left)| line_matches(first, line) && lines_match(rest, left))
 }
 
 /// Tells whether a line agrees with the page.
@@ -31,7 +35,8 @@ fn fits(shown: &str, came: &str) -> bool {
     }
 }
 
-/// Replaces times such as `2026-11-22T10:00:00.5Z` by one word, and the spaces between columns by two.
+/// Replaces times such as `2026-11-22T10:00:00.5Z` by one word, and the spaces between columns by
+/// two.
 fn plain(line: &str) -> String {
     let mut left = line.trim_end();
     let indent = left.len() - left.trim_start().len();
@@ -63,8 +68,10 @@ fn time_length(text: &str) -> Option<usize> {
         wanted => wanted == is,
     };
     (bytes.len() >= SHAPE.len() && SHAPE.iter().zip(bytes).all(same)).then_some(())?;
-    let fraction =
-        bytes[SHAPE.len()..].iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'.').count();
+    let fraction = bytes[SHAPE.len()..]
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit() || **byte == b'.')
+        .count();
     let end = SHAPE.len() + fraction;
     // Tables have short times, in the time zone of the machine.
     match bytes[10] {
@@ -82,9 +89,13 @@ fn nothing_but_times_and_marked_places_may_differ() {
     assert!(fit("a 5\nb", "a 5\nb"));
     assert!(!fit("a 5", "a 6") && !fit("a", "a\nb") && !fit("a\nb", "a"));
     assert!(
-        fit("at 2026-11-22T10:00:00Z", "at 2030-01-02T03:04:05.678Z") && !fit("2026-11-22T10:00:00Z", "now")
+        fit("at 2026-11-22T10:00:00Z", "at 2030-01-02T03:04:05.678Z")
+            && !fit("2026-11-22T10:00:00Z", "now")
     );
-    assert!(fit("at  2026-11-22 10:00:00.123  7", "at  2030-01-02 03:04:05.678    7"));
+    assert!(fit(
+        "at  2026-11-22 10:00:00.123  7",
+        "at  2030-01-02 03:04:05.678    7"
+    ));
     assert!(fit("took … ms, all", "took 17.25 ms, all") && !fit("took … ms", "took  ms, all"));
     assert!(fit("…", "x") && !fit("…", "") && !fit("a…", "a"));
     assert!(fit("a  b", "a     b") && !fit("a b", "a  b") && !fit("  ^", "   ^"));

@@ -29,7 +29,10 @@ pub fn page() -> Result<String> {
     let mut page = HEAD.to_owned();
     for (name, title) in SECTIONS {
         let section = schema.at(&format!("/components/schemas/{name}"))?;
-        writeln!(page, "\n## {title}\n\n| field | shape | default | meaning |\n|---|---|---|---|")?;
+        writeln!(
+            page,
+            "\n## {title}\n\n| field | shape | default | meaning |\n|---|---|---|---|"
+        )?;
         let needed = section["required"].as_array().cloned().unwrap_or_default();
         for (field, value) in section["properties"].as_object().context("it has fields")? {
             let resolved = schema.resolved(value)?;
@@ -40,11 +43,17 @@ pub fn page() -> Result<String> {
             };
             let meaning = resolved.get("description").map(plain).unwrap_or_default();
             let shape = schema.shape(value, SECTIONS)?;
-            writeln!(page, "| `{field}` | {} | {default} | {} |", cell(&shape), cell(&meaning))?;
+            writeln!(
+                page,
+                "| `{field}` | {} | {default} | {} |",
+                cell(&shape),
+                cell(&meaning)
+            )?;
         }
     }
-    let example =
-        schema.at("/components/requestBodies/Config/content/application~1json/examples/everything/value")?;
+    let example = schema.at(
+        "/components/requestBodies/Config/content/application~1json/examples/everything/value",
+    )?;
     writeln!(
         page,
         "\n## An example with every field\n\n```json\n{}\n```",

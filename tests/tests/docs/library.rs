@@ -1,4 +1,5 @@
-//! The commands in the READMEs of the library succeed. The tests of the library compare their outputs with captures.
+//! The commands in the READMEs of the library succeed. The tests of the library compare their
+//! outputs with captures.
 
 use std::ops::Range;
 use std::thread;
@@ -9,7 +10,8 @@ use twinprobe_tests::probes;
 use crate::page::{Command, Step};
 use crate::shell;
 
-/// The names that READMEs give the interfaces of their readers, and the interfaces on the machine of the tests.
+/// The names that READMEs give the interfaces of their readers, and the interfaces on the machine
+/// of the tests.
 const INTERFACES: [(&str, &str); 3] = [("IFACE1", "near0"), ("IFACE2", "lo"), ("IFACE", "near0")];
 
 /// A README whose commands follow events without an end.
@@ -20,10 +22,18 @@ const TOGETHER: usize = 10;
 
 #[test]
 fn the_commands_of_the_librarys_readmes_succeed() -> Result<()> {
-    let names: Vec<String> = probes::names()?.into_iter().filter(|name| name != ENDLESS).collect();
+    let names: Vec<String> = probes::names()?
+        .into_iter()
+        .filter(|name| name != ENDLESS)
+        .collect();
     thread::scope(|scope| {
-        let parts: Vec<_> = names.chunks(TOGETHER).map(|names| scope.spawn(|| check(names))).collect();
-        parts.into_iter().try_for_each(|part| part.join().expect("no thread panics"))
+        let parts: Vec<_> = names
+            .chunks(TOGETHER)
+            .map(|names| scope.spawn(|| check(names)))
+            .collect();
+        parts
+            .into_iter()
+            .try_for_each(|part| part.join().expect("no thread panics"))
     })
 }
 
@@ -37,21 +47,33 @@ fn check(names: &[String]) -> Result<()> {
         let before = commands.len();
         for block in probes::readme(name)?.split("```sh\n").skip(1) {
             let block = block.split("```").next().context("a block ends")?;
-            let block =
-                INTERFACES.iter().fold(block.to_owned(), |block, (theirs, ours)| block.replace(theirs, ours));
+            let block = INTERFACES
+                .iter()
+                .fold(block.to_owned(), |block, (theirs, ours)| {
+                    block.replace(theirs, ours)
+                });
             // With `pipefail` a pipe fails if any part of it does.
-            commands.push(format!("(set -e -o pipefail; cd probes/{name}\n{block}) 2>&1"));
+            commands.push(format!(
+                "(set -e -o pipefail; cd probes/{name}\n{block}) 2>&1"
+            ));
         }
         ensure!(commands.len() > before, "{name} shows no commands");
         commands.push(format!("twinprobe delete {name}"));
     }
     let step = |text: &String| {
         let text = format!("{text}\nset -- $?; echo; echo status $1");
-        Step::Run(Command { line: 0, text, shown: Vec::new(), place: Range::default() })
+        Step::Run(Command {
+            line: 0,
+            text,
+            shown: Vec::new(),
+            place: Range::default(),
+        })
     };
     let printed = shell::run(&commands.iter().map(step).collect::<Vec<_>>())?;
     for (number, command) in commands.iter().enumerate() {
-        let printed = printed.get(number).with_context(|| format!("did not end: {command}"))?;
+        let printed = printed
+            .get(number)
+            .with_context(|| format!("did not end: {command}"))?;
         let succeeded = printed.last().is_some_and(|line| line == "status 0");
         ensure!(succeeded, "{command}\n{}", printed.join("\n"));
     }

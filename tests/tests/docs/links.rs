@@ -13,7 +13,8 @@ const ELSEWHERE: &[&str] = &["target", "node_modules", "dist", ".git"];
 
 const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// A link of a page: its line from 1, the file that it names (empty: the page itself) and the place in it.
+/// A link of a page: its line from 1, the file that it names (empty: the page itself) and the place
+/// in it.
 struct Link {
     line: usize,
     file: String,
@@ -31,14 +32,21 @@ fn read(root: &Path) -> Result<BTreeMap<PathBuf, Page>> {
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder)? {
             let path = entry?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
             if path.is_symlink() || ELSEWHERE.contains(&name.as_str()) {
                 continue;
             }
             if path.is_dir() {
                 folders.push(path);
             } else if name.ends_with(".md") {
-                pages.insert(path.strip_prefix(root)?.to_owned(), parse(&fs::read_to_string(&path)?));
+                pages.insert(
+                    path.strip_prefix(root)?.to_owned(),
+                    parse(&fs::read_to_string(&path)?),
+                );
             }
         }
     }
@@ -46,7 +54,10 @@ fn read(root: &Path) -> Result<BTreeMap<PathBuf, Page>> {
 }
 
 fn parse(text: &str) -> Page {
-    let mut page = Page { links: Vec::new(), anchors: BTreeSet::new() };
+    let mut page = Page {
+        links: Vec::new(),
+        anchors: BTreeSet::new(),
+    };
     let mut in_block = false;
     for (number, line) in text.lines().enumerate() {
         if line.trim_start().starts_with("```") {
@@ -57,19 +68,33 @@ fn parse(text: &str) -> Page {
         }
         if let Some(title) = line.strip_prefix('#') {
             let name = anchor(title.trim_start_matches('#').trim());
-            let free = (0..).map(|n| if n == 0 { name.clone() } else { format!("{name}-{n}") });
-            page.anchors.extend(free.into_iter().find(|name| !page.anchors.contains(name)));
+            let free = (0..).map(|n| {
+                if n == 0 {
+                    name.clone()
+                } else {
+                    format!("{name}-{n}")
+                }
+            });
+            page.anchors
+                .extend(free.into_iter().find(|name| !page.anchors.contains(name)));
         }
         // A text between backticks is not a link.
         let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join("`");
         for piece in prose.split("](").skip(1) {
-            let Some((target, _)) = piece.split_once(')') else { continue };
+            let Some((target, _)) = piece.split_once(')') else {
+                continue;
+            };
             if target.contains("://") || target.starts_with("mailto:") {
                 continue;
             }
-            let (file, place) =
-                target.split_once('#').map_or((target, None), |(file, place)| (file, Some(place)));
-            page.links.push(Link { line: number + 1, file: file.into(), place: place.map(str::to_owned) });
+            let (file, place) = target
+                .split_once('#')
+                .map_or((target, None), |(file, place)| (file, Some(place)));
+            page.links.push(Link {
+                line: number + 1,
+                file: file.into(),
+                place: place.map(str::to_owned),
+            });
         }
     }
     page
@@ -92,7 +117,9 @@ fn target(page: &Path, link: &Link) -> PathBuf {
 }
 
 fn root() -> Result<PathBuf> {
-    Ok(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?)
+    Ok(Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .canonicalize()?)
 }
 
 #[test]
@@ -103,7 +130,11 @@ fn every_link_leads_somewhere() -> Result<()> {
     for (path, page) in &pages {
         for link in &page.links {
             let target = target(path, link);
-            let place = |place: &String| pages.get(&target).is_none_or(|page| page.anchors.contains(place));
+            let place = |place: &String| {
+                pages
+                    .get(&target)
+                    .is_none_or(|page| page.anchors.contains(place))
+            };
             if !root.join(&target).exists() || !link.place.as_ref().is_none_or(place) {
                 dead.push(format!(
                     "{}:{}: {}#{}",
@@ -115,7 +146,11 @@ fn every_link_leads_somewhere() -> Result<()> {
             }
         }
     }
-    assert!(dead.is_empty() && pages.len() > 40, "links that lead nowhere:\n{}", dead.join("\n"));
+    assert!(
+        dead.is_empty() && pages.len() > 40,
+        "links that lead nowhere:\n{}",
+        dead.join("\n")
+    );
     Ok(())
 }
 
@@ -123,10 +158,15 @@ fn every_link_leads_somewhere() -> Result<()> {
 fn the_site_has_every_page_once_and_no_link_out_of_it() -> Result<()> {
     let pages = read(&root()?)?;
     let summary = &pages.get(Path::new(SUMMARY)).context(SUMMARY)?.links;
-    let listed: Vec<PathBuf> = summary.iter().map(|link| target(Path::new(SUMMARY), link)).collect();
+    let listed: Vec<PathBuf> = summary
+        .iter()
+        .map(|link| target(Path::new(SUMMARY), link))
+        .collect();
     let once: BTreeSet<&PathBuf> = listed.iter().collect();
     assert_eq!(once.len(), listed.len(), "a page is listed twice");
-    let in_docs = pages.keys().filter(|path| path.starts_with("docs") && *path != Path::new(SUMMARY));
+    let in_docs = pages
+        .keys()
+        .filter(|path| path.starts_with("docs") && *path != Path::new(SUMMARY));
     let missing: Vec<_> = in_docs.filter(|path| !once.contains(path)).collect();
     assert!(missing.is_empty(), "{SUMMARY} lacks {missing:?}");
     // The site shows Markdown only if it is listed, and no folders.
@@ -135,7 +175,9 @@ fn the_site_has_every_page_once_and_no_link_out_of_it() -> Result<()> {
         .flat_map(|path| pages[path].links.iter().map(move |link| (path, link)))
         .filter(|(path, link)| {
             let target = target(path, link);
-            let markdown = target.extension().is_some_and(|extension| extension == "md");
+            let markdown = target
+                .extension()
+                .is_some_and(|extension| extension == "md");
             if markdown {
                 !once.contains(&target)
             } else {
@@ -144,6 +186,10 @@ fn the_site_has_every_page_once_and_no_link_out_of_it() -> Result<()> {
         })
         .map(|(path, link)| format!("{}:{}: {}", path.display(), link.line, link.file))
         .collect();
-    assert!(out.is_empty(), "links to what the site does not have:\n{}", out.join("\n"));
+    assert!(
+        out.is_empty(),
+        "links to what the site does not have:\n{}",
+        out.join("\n")
+    );
     Ok(())
 }

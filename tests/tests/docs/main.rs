@@ -1,5 +1,5 @@
-//! The documentation: every command of its pages runs and prints the output on the page, generated pages are
-//! current, and every link has a target.
+//! The documentation: every command of its pages runs and prints the output on the page, generated
+//! pages are current, and every link has a target.
 
 mod commands;
 mod compare;

@@ -1,5 +1,5 @@
-//! `docs/reference/metrics.md`: the metrics that a daemon has of itself, from the page that a scraper gets. The
-//! daemon's probes have all features that such metrics exist for.
+//! `docs/reference/metrics.md`: the metrics that a daemon has of itself, from the page that a
+//! scraper gets. The daemon's probes have all features that such metrics exist for.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,8 +26,8 @@ starts. A family is absent if there is nothing to count: for example, without ev
 |---|---|---|---|
 ";
 
-/// A probe with a sum of windows that is shown in part, maps that count refused entries, and both kinds of
-/// event maps.
+/// A probe with a sum of windows that is shown in part, maps that count refused entries, and both
+/// kinds of event maps.
 const SOURCE: &str = "
 #include <twinprobe.h>
 TP_HASH(flows, struct tp_flow, struct tp_counters, 16);
@@ -74,19 +74,33 @@ pub fn page() -> Result<String> {
     daemon.put("/v1/pods", &pods).expect(200);
     let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
     let _silent = UnixStream::connect(daemon.directories().socket())?;
-    // The live cost is known once the daemon has measured while packets came. The silent client is cut off after a second.
+    // The live cost is known once the daemon has measured while packets came. The silent client is
+    // cut off after a second.
     let scraped = wait_for("all metrics", PATIENCE, || {
         generator.send(1000)?;
         let scraped = daemon.get("/metrics").expect(200);
-        for late in ["twinprobe_probe_live_seconds_per_packet{", "twinprobe_http_connections_cut_total{"] {
-            ensure!(scraped.text().contains(late), "no {late} in:\n{}", scraped.text());
+        for late in [
+            "twinprobe_probe_live_seconds_per_packet{",
+            "twinprobe_http_connections_cut_total{",
+        ] {
+            ensure!(
+                scraped.text().contains(late),
+                "no {late} in:\n{}",
+                scraped.text()
+            );
         }
         Ok(scraped)
     })?;
     let page = table(scraped.text())?;
     let schema = Schema::read()?;
-    let described = schema.at("/paths/~1metrics/get/description")?.as_str().unwrap_or_default();
-    for name in described.split('`').filter(|word| word.starts_with("twinprobe_")) {
+    let described = schema
+        .at("/paths/~1metrics/get/description")?
+        .as_str()
+        .unwrap_or_default();
+    for name in described
+        .split('`')
+        .filter(|word| word.starts_with("twinprobe_"))
+    {
         let name = name.split('{').next().unwrap_or(name);
         ensure!(
             page.contains(&format!("| `{name}` |")),
@@ -109,18 +123,29 @@ fn table(scraped: &str) -> Result<String> {
     for line in scraped.lines() {
         let words: Vec<&str> = line.splitn(4, ' ').collect();
         match words[..] {
-            ["#", "TYPE", name, kind] => kind.clone_into(&mut families.entry(name).or_default().kind),
-            ["#", "HELP", name, help] => help.clone_into(&mut families.entry(name).or_default().help),
+            ["#", "TYPE", name, kind] => {
+                kind.clone_into(&mut families.entry(name).or_default().kind)
+            }
+            ["#", "HELP", name, help] => {
+                help.clone_into(&mut families.entry(name).or_default().help)
+            }
             _ => {}
         }
-        let Some((sample, labels)) = line.split_once('{') else { continue };
+        let Some((sample, labels)) = line.split_once('{') else {
+            continue;
+        };
         let names = ["_total", "_bucket", "_count", "_sum", "_info", ""]
             .iter()
             .filter_map(|end| sample.strip_suffix(end));
-        let Some(name) = names.into_iter().find(|name| families.contains_key(name)) else { continue };
+        let Some(name) = names.into_iter().find(|name| families.contains_key(name)) else {
+            continue;
+        };
         let family = families.entry(name).or_default();
         let (labels, _) = labels.rsplit_once('}').context("a sample's labels end")?;
-        for label in labels.split("\",").filter_map(|label| Some(label.split_once('=')?.0)) {
+        for label in labels
+            .split("\",")
+            .filter_map(|label| Some(label.split_once('=')?.0))
+        {
             if label != "le" && !family.labels.iter().any(|known| known == label) {
                 family.labels.push(label.to_owned());
             }

@@ -1,8 +1,10 @@
-//! A page of the documentation as a list of steps: files to be saved, and commands with their output.
+//! A page of the documentation as a list of steps: files to be saved, and commands with their
+//! output.
 //!
-//! A block `console` has commands after `$ `, each with its output below. A command whose line ends in a backslash
-//! continues in the next one. Any other block is saved if the text above it ends in "as `NAME`:". A block that can't be
-//! run says why after its language: `console not-run: needs a cluster`.
+//! A block `console` has commands after `$ `, each with its output below. A command whose line ends
+//! in a backslash continues in the next one. Any other block is saved if the text above it ends in
+//! "as `NAME`:". A block that can't be run says why after its language: `console not-run: needs a
+//! cluster`.
 
 use std::ops::Range;
 
@@ -29,30 +31,40 @@ pub struct Command {
     pub place: Range<usize>,
 }
 
-/// A fenced block: its language with the words after it, and its lines without the fences, numbered from 0.
+/// A fenced block: its language with the words after it, and its lines without the fences, numbered
+/// from 0.
 struct Block {
     info: String,
     place: Range<usize>,
 }
 
-/// Returns the steps of a page. Fails at a block of commands of another language, because the test would not
-/// run the commands.
+/// Returns the steps of a page. Fails at a block of commands of another language, because the test
+/// would not run the commands.
 pub fn steps(text: &str) -> Result<Vec<Step>> {
     let lines: Vec<&str> = text.lines().collect();
     let mut steps = Vec::new();
     for block in blocks(&lines)? {
         let (language, mark) = block.info.split_once(' ').unwrap_or((&block.info, ""));
         if let Some(reason) = mark.strip_prefix(NOT_RUN) {
-            ensure!(reason.len() > 5, "line {}: a block that is not run needs a reason", block.place.start);
+            ensure!(
+                reason.len() > 5,
+                "line {}: a block that is not run needs a reason",
+                block.place.start
+            );
         } else if language == "console" {
             commands(&lines, block.place, &mut steps)?;
-        } else if ["sh", "bash", "shell"].contains(&language) || lines[block.place.start].starts_with("$ ") {
+        } else if ["sh", "bash", "shell"].contains(&language)
+            || lines[block.place.start].starts_with("$ ")
+        {
             bail!(
                 "line {}: a block of commands is `console`, and is run, or says `{NOT_RUN}`",
                 block.place.start
             );
         } else if let Some(name) = name_above(&lines, block.place.start - 1) {
-            let text = lines[block.place].iter().map(|line| format!("{line}\n")).collect();
+            let text = lines[block.place]
+                .iter()
+                .map(|line| format!("{line}\n"))
+                .collect();
             steps.push(Step::Save { name, text });
         }
     }
@@ -72,11 +84,16 @@ fn blocks(lines: &[&str]) -> Result<Vec<Block>> {
     let mut blocks = Vec::new();
     let mut open: Option<(String, usize)> = None;
     for (number, line) in lines.iter().enumerate() {
-        let Some(info) = line.strip_prefix("```") else { continue };
+        let Some(info) = line.strip_prefix("```") else {
+            continue;
+        };
         open = match open {
             None => Some((info.to_owned(), number + 1)),
             Some((info, start)) => {
-                blocks.push(Block { info, place: start..number });
+                blocks.push(Block {
+                    info,
+                    place: start..number,
+                });
                 None
             }
         };
@@ -101,8 +118,16 @@ fn commands(lines: &[&str], place: Range<usize>, steps: &mut Vec<Step>) -> Resul
         while number < place.end && !lines[number].starts_with("$ ") {
             number += 1;
         }
-        let shown = lines[start..number].iter().map(|&line| line.to_owned()).collect();
-        steps.push(Step::Run(Command { line, text, shown, place: start..number }));
+        let shown = lines[start..number]
+            .iter()
+            .map(|&line| line.to_owned())
+            .collect();
+        steps.push(Step::Run(Command {
+            line,
+            text,
+            shown,
+            place: start..number,
+        }));
     }
     Ok(())
 }

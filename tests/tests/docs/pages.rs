@@ -1,5 +1,6 @@
-//! The commands of every page run, and print the output on the page. `PAGES=NAME,...` chooses pages by a part
-//! of their path; `UPDATE_GOLDEN=1` writes the new output into the pages where it differs.
+//! The commands of every page run, and print the output on the page. `PAGES=NAME,...` chooses pages
+//! by a part of their path; `UPDATE_GOLDEN=1` writes the new output into the pages where it
+//! differs.
 
 use std::env;
 use std::fs;
@@ -18,7 +19,9 @@ const AT_ONCE: usize = 3;
 
 /// Returns the pages that are run: the README and all below `docs/`.
 fn pages() -> Result<Vec<PathBuf>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .canonicalize()?;
     let (mut folders, mut pages) = (vec![root.join("docs")], vec![root.join("README.md")]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder)? {
@@ -31,7 +34,11 @@ fn pages() -> Result<Vec<PathBuf>> {
         }
     }
     if let Ok(chosen) = env::var("PAGES") {
-        pages.retain(|page| chosen.split(',').any(|part| page.to_string_lossy().contains(part)));
+        pages.retain(|page| {
+            chosen
+                .split(',')
+                .any(|part| page.to_string_lossy().contains(part))
+        });
     }
     pages.sort();
     Ok(pages)
@@ -46,9 +53,11 @@ fn every_command_prints_what_its_page_shows() -> Result<()> {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 loop {
-                    let Some(page) = next.lock().expect("no thread panics").next() else { return };
-                    let mistakes =
-                        check(&page).unwrap_or_else(|error| vec![format!("{}: {error:#}", page.display())]);
+                    let Some(page) = next.lock().expect("no thread panics").next() else {
+                        return;
+                    };
+                    let mistakes = check(&page)
+                        .unwrap_or_else(|error| vec![format!("{}: {error:#}", page.display())]);
                     wrong.lock().expect("no thread panics").extend(mistakes);
                 }
             });
@@ -63,8 +72,15 @@ fn every_command_prints_what_its_page_shows() -> Result<()> {
 fn check(path: &Path) -> Result<Vec<String>> {
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let steps = page::steps(&text)?;
-    let commands =
-        || steps.iter().filter_map(|step| if let Step::Run(command) = step { Some(command) } else { None });
+    let commands = || {
+        steps.iter().filter_map(|step| {
+            if let Step::Run(command) = step {
+                Some(command)
+            } else {
+                None
+            }
+        })
+    };
     if commands().count() == 0 {
         return Ok(Vec::new());
     }
@@ -72,7 +88,12 @@ fn check(path: &Path) -> Result<Vec<String>> {
     let (mut mistakes, mut changes) = (Vec::new(), Vec::new());
     for (number, command) in commands().enumerate() {
         let Some(came) = printed.get(number) else {
-            mistakes.push(format!("{}:{}: `{}` did not end", path.display(), command.line, command.text));
+            mistakes.push(format!(
+                "{}:{}: `{}` did not end",
+                path.display(),
+                command.line,
+                command.text
+            ));
             break;
         };
         if !lines_match(&command.shown, came) {
@@ -97,7 +118,15 @@ fn check(path: &Path) -> Result<Vec<String>> {
 /// Returns the real output, with the lines of the page where they match.
 fn kept(shown: &[String], came: &[String]) -> Vec<String> {
     let fits = |(at, line): (usize, &String)| {
-        shown.get(at).filter(|shown| line_matches(shown, line)).unwrap_or(line).clone()
+        shown
+            .get(at)
+            .filter(|shown| line_matches(shown, line))
+            .unwrap_or(line)
+            .clone()
     };
-    if shown.len() == came.len() { came.iter().enumerate().map(fits).collect() } else { came.to_vec() }
+    if shown.len() == came.len() {
+        came.iter().enumerate().map(fits).collect()
+    } else {
+        came.to_vec()
+    }
 }

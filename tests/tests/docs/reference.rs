@@ -1,5 +1,6 @@
-//! The pages below `docs/reference/`, which are generated from their subjects: the schema, the command line's
-//! own help, and the metrics of a daemon. `UPDATE_GOLDEN=1` (`make reference`) writes them.
+//! The pages below `docs/reference/`, which are generated from their subjects: the schema, the
+//! command line's own help, and the metrics of a daemon. `UPDATE_GOLDEN=1` (`make reference`)
+//! writes them.
 
 use std::env;
 use std::fs;
@@ -11,15 +12,26 @@ use crate::{commands, configuration, metrics, rest};
 
 /// Compares a page with its expected text, or writes the text into the page.
 fn hold(name: &str, wanted: &str) -> Result<()> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../docs/reference")
+        .join(name);
     if env::var_os("UPDATE_GOLDEN").is_some() {
         return fs::write(&path, wanted).context(path.display().to_string());
     }
     let present = fs::read_to_string(&path).unwrap_or_default();
     for (number, (is, line)) in present.lines().zip(wanted.lines()).enumerate() {
-        assert_eq!(is, line, "{name}:{} is not current; `make reference` writes it", number + 1);
+        assert_eq!(
+            is,
+            line,
+            "{name}:{} is not current; `make reference` writes it",
+            number + 1
+        );
     }
-    assert_eq!(present.len(), wanted.len(), "{name} is not current; `make reference` writes it");
+    assert_eq!(
+        present.len(),
+        wanted.len(),
+        "{name} is not current; `make reference` writes it"
+    );
     Ok(())
 }
 

@@ -17,15 +17,19 @@ impl Schema {
 
     /// Returns the value at a JSON pointer.
     pub fn at(&self, pointer: &str) -> Result<&Value> {
-        self.0.pointer(pointer).with_context(|| format!("openapi.yaml has no {pointer}"))
+        self.0
+            .pointer(pointer)
+            .with_context(|| format!("openapi.yaml has no {pointer}"))
     }
 
     /// Returns a value, or the target of its `$ref` together with the fields beside the reference.
     pub fn resolved(&self, value: &Value) -> Result<Map<String, Value>> {
         let mut map = value.as_object().context("a schema is an object")?.clone();
         if let Some(reference) = map.remove("$ref") {
-            let target = self
-                .at(reference.as_str().and_then(|text| text.strip_prefix('#')).context("a reference")?)?;
+            let target = self.at(reference
+                .as_str()
+                .and_then(|text| text.strip_prefix('#'))
+                .context("a reference")?)?;
             for (key, value) in self.resolved(target)? {
                 map.entry(key).or_insert(value);
             }
@@ -33,22 +37,35 @@ impl Schema {
         Ok(map)
     }
 
-    /// Describes the valid values of a schema. An object with fields is named by its title in `sections`.
+    /// Describes the valid values of a schema. An object with fields is named by its title in
+    /// `sections`.
     pub fn shape(&self, value: &Value, sections: &[(&str, &str)]) -> Result<String> {
-        if let Some(name) = value.get("$ref").and_then(Value::as_str).and_then(|text| text.rsplit('/').next())
+        if let Some(name) = value
+            .get("$ref")
+            .and_then(Value::as_str)
+            .and_then(|text| text.rsplit('/').next())
             && let Some((_, title)) = sections.iter().find(|(schema, _)| *schema == name)
         {
             return Ok(format!("[object](#{})", anchor(title)));
         }
         let schema = self.resolved(value)?;
         if let Some(values) = schema.get("enum").and_then(Value::as_array) {
-            let words: Vec<String> = values.iter().map(|value| format!("`{}`", plain(value))).collect();
+            let words: Vec<String> = values
+                .iter()
+                .map(|value| format!("`{}`", plain(value)))
+                .collect();
             return Ok(words.join(", "));
         }
-        if let Some(choices) = schema.get("oneOf").or(schema.get("anyOf")).and_then(Value::as_array)
+        if let Some(choices) = schema
+            .get("oneOf")
+            .or(schema.get("anyOf"))
+            .and_then(Value::as_array)
             && !schema.contains_key("properties")
         {
-            let words: Result<Vec<_>> = choices.iter().map(|choice| self.shape(choice, sections)).collect();
+            let words: Result<Vec<_>> = choices
+                .iter()
+                .map(|choice| self.shape(choice, sections))
+                .collect();
             return Ok(words?.join(", or "));
         }
         let kind = match schema.get("type") {
@@ -62,7 +79,9 @@ impl Schema {
                 format!("list of {}", self.shape(items, sections)?)
             }
             "object" => match schema.get("additionalProperties") {
-                Some(values @ Value::Object(_)) => format!("object of {}", self.shape(values, sections)?),
+                Some(values @ Value::Object(_)) => {
+                    format!("object of {}", self.shape(values, sections)?)
+                }
                 _ => kind,
             },
             _ => kind + &bounds(&schema),
@@ -71,7 +90,12 @@ impl Schema {
 }
 
 fn bounds(schema: &Map<String, Value>) -> String {
-    let number = |name: &str| schema.get(name).filter(|bound| bound.as_u64() != Some(u64::MAX)).map(plain);
+    let number = |name: &str| {
+        schema
+            .get(name)
+            .filter(|bound| bound.as_u64() != Some(u64::MAX))
+            .map(plain)
+    };
     let mut text = match (number("minimum"), number("maximum")) {
         (Some(least), Some(most)) => format!(", {least} to {most}"),
         (Some(least), None) => format!(", at least {least}"),
@@ -89,12 +113,17 @@ fn bounds(schema: &Map<String, Value>) -> String {
 
 /// Returns a string unchanged, other values as JSON.
 pub fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// Returns a text as a cell of a table.
 pub fn cell(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
+    text.split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+        .replace('|', "\\|")
 }
 
 /// Returns the anchor of a heading.

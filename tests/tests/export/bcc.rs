@@ -1,4 +1,5 @@
-//! Sources in the dialect of BCC: the content of their tables, and the errors about unsupported features.
+//! Sources in the dialect of BCC: the content of their tables, and the errors about unsupported
+//! features.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,20 +19,30 @@ const PACKETS: u64 = 300;
 const BYTES: u64 = 100;
 
 fn frame(protocol: Protocol) -> Result<Frame> {
-    Frame::build(&FrameOptions { protocol, length: BYTES as usize, ..FrameOptions::default() })
+    Frame::build(&FrameOptions {
+        protocol,
+        length: BYTES as usize,
+        ..FrameOptions::default()
+    })
 }
 
 /// Returns the nanoseconds since 1970.
 fn wall_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_nanos() as u64)
 }
 
 fn entries<'a>(document: &'a Value, metric: &str) -> &'a Vec<Value> {
-    document["ingress"][metric]["entries"].as_array().unwrap_or_else(|| panic!("{metric}: {document}"))
+    document["ingress"][metric]["entries"]
+        .as_array()
+        .unwrap_or_else(|| panic!("{metric}: {document}"))
 }
 
 fn value<'a>(document: &'a Value, metric: &str, key: u64) -> &'a Value {
-    let entry = entries(document, metric).iter().find(|entry| entry["key"] == key);
+    let entry = entries(document, metric)
+        .iter()
+        .find(|entry| entry["key"] == key);
     &entry.unwrap_or_else(|| panic!("{metric}[{key}]: {document}"))["value"]
 }
 
@@ -40,9 +51,11 @@ fn tables_of_every_type_are_filled_as_by_bcc() -> Result<()> {
     for hook in ["xdp", "tc"] {
         let topology = Topology::new()?;
         let daemon = Daemon::start(topology.monitor())?;
-        let mut metrics: Vec<Value> = ["hash", "lru_hash", "array", "sizes", "trie", "queue", "stack"]
-            .map(|map| window(map, map))
-            .to_vec();
+        let mut metrics: Vec<Value> = [
+            "hash", "lru_hash", "array", "sizes", "trie", "queue", "stack",
+        ]
+        .map(|map| window(map, map))
+        .to_vec();
         for map in ["percpu_hash", "lru_percpu_hash", "percpu_array"] {
             let mut metric = window(map, map);
             metric["agg"] = json!("sum");
@@ -54,16 +67,32 @@ fn tables_of_every_type_are_filled_as_by_bcc() -> Result<()> {
         let config = json!({ "interface": "mon0",
             "ingress": { "hook": hook, "source": TABLES, "metrics": metrics } });
         let status = daemon.put("/v1/probes/p", &config).expect(201).json();
-        let lines: Vec<&Value> =
-            status["warnings"].as_array().unwrap().iter().map(|warning| &warning["line"]).collect();
+        let lines: Vec<&Value> = status["warnings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|warning| &warning["line"])
+            .collect();
         assert_eq!(lines, [74], "call(): {}", status["warnings"]);
-        assert_eq!(status["programs"]["ingress"], json!({ "entry": "handler", "twins": true }));
+        assert_eq!(
+            status["programs"]["ingress"],
+            json!({ "entry": "handler", "twins": true })
+        );
         let mut streams = Vec::new();
         for map in ["events", "ring"] {
-            streams.push(Stream::open(&daemon, &format!("/v1/probes/p/events?metric={map}"), LINES)?);
+            streams.push(Stream::open(
+                &daemon,
+                &format!("/v1/probes/p/events?metric={map}"),
+                LINES,
+            )?);
         }
         let began = wall_ns();
-        send_frames(topology.generator(), "gen0", frame(Protocol::Tcp)?.bytes(), PACKETS)?;
+        send_frames(
+            topology.generator(),
+            "gen0",
+            frame(Protocol::Tcp)?.bytes(),
+            PACKETS,
+        )?;
 
         let document = daemon.json("/v1/probes/p/metrics");
         let [flow, made]: [&Value; 2] = match &entries(&document, "hash")[..] {
@@ -71,7 +100,10 @@ fn tables_of_every_type_are_filled_as_by_bcc() -> Result<()> {
             [a, b] => [a, b],
             _ => panic!("{document}"),
         };
-        assert_eq!(flow["value"], json!({ "packets": PACKETS, "bytes": PACKETS * BYTES }));
+        assert_eq!(
+            flow["value"],
+            json!({ "packets": PACKETS, "bytes": PACKETS * BYTES })
+        );
         let time = made["value"]["packets"].as_u64().unwrap();
         assert!((began..=wall_ns()).contains(&time), "{time} is not now");
         assert_eq!(value(&document, "lru_hash", 1), 3 * PACKETS);
@@ -86,10 +118,16 @@ fn tables_of_every_type_are_filled_as_by_bcc() -> Result<()> {
         // Slot 7 counts sizes from 64 to 127 bytes.
         assert_eq!(value(&document, "sizes", 7), PACKETS);
         assert_eq!(entries(&document, "trie")[0]["value"], PACKETS);
-        assert_eq!(entries(&document, "queue")[0]["value"], json!({ "packets": 1, "bytes": BYTES }));
+        assert_eq!(
+            entries(&document, "queue")[0]["value"],
+            json!({ "packets": 1, "bytes": BYTES })
+        );
         assert_eq!(entries(&document, "stack")[0]["value"], 1);
         for stream in &mut streams {
-            assert_eq!(stream.json()?["event"], json!({ "packets": 1, "bytes": BYTES }));
+            assert_eq!(
+                stream.json()?["event"],
+                json!({ "packets": 1, "bytes": BYTES })
+            );
         }
     }
     Ok(())
@@ -97,10 +135,15 @@ fn tables_of_every_type_are_filled_as_by_bcc() -> Result<()> {
 
 #[test]
 fn a_cursor_reads_headers_in_host_order() -> Result<()> {
-    // Ethernet, IPv4 with 4 bytes of options, UDP to port 4660 with 8 bytes, the probe's own header.
+    // Ethernet, IPv4 with 4 bytes of options, UDP to port 4660 with 8 bytes, the probe's own
+    // header.
     let mut packet = [[2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0xab, 0xcd]].concat();
-    packet.extend([8, 0, 0x46, 0, 0, 40, 0, 1, 0, 0, 63, 17, 0, 0, 198, 18, 0, 1, 198, 19, 0, 2, 1, 1, 1, 1]);
-    packet.extend([0x11, 0x11, 0x12, 0x34, 0, 16, 0, 0, 0xbe, 0xef, 1, 2, 0, 0, 1, 2]);
+    packet.extend([
+        8, 0, 0x46, 0, 0, 40, 0, 1, 0, 0, 63, 17, 0, 0, 198, 18, 0, 1, 198, 19, 0, 2, 1, 1, 1, 1,
+    ]);
+    packet.extend([
+        0x11, 0x11, 0x12, 0x34, 0, 16, 0, 0, 0xbe, 0xef, 1, 2, 0, 0, 1, 2,
+    ]);
     let key = json!({ "source": 0x0200_0000_abcd_u64, "from": 0xc612_0001_u64, "to": 0xc613_0002_u64, "port": 0x1234,
         "length": 16, "kind": 0xbeef, "hops": 63, "number": 0x102, "word": 0xc612_0001_u64, "offset": 14 + 24 + 8 });
     for hook in ["xdp", "tc"] {
@@ -116,8 +159,14 @@ fn a_cursor_reads_headers_in_host_order() -> Result<()> {
         send(&[&packet[..], &[0; 40]].concat(), 4)?;
         send(frame(Protocol::Tcp)?.bytes(), 2)?;
         let document = daemon.json("/v1/probes/p/metrics");
-        let [entry] = &entries(&document, "datagrams")[..] else { panic!("{document}") };
-        assert_eq!((&entry["key"], &entry["value"]), (&key, &json!(7)), "{hook}");
+        let [entry] = &entries(&document, "datagrams")[..] else {
+            panic!("{document}")
+        };
+        assert_eq!(
+            (&entry["key"], &entry["value"]),
+            (&key, &json!(7)),
+            "{hook}"
+        );
     }
     Ok(())
 }
@@ -139,7 +188,12 @@ fn what_a_source_cannot_have_is_refused_by_name() -> Result<()> {
             2,
             "BPF_STACK_TRACE holds calls",
         ),
-        ("int kprobe__a(struct pt_regs *c) { return 0; }", "tc", 1, "kprobe__a traces a function"),
+        (
+            "int kprobe__a(struct pt_regs *c) { return 0; }",
+            "tc",
+            1,
+            "kprobe__a traces a function",
+        ),
         (
             "int f(struct __sk_buff *c) {\n u8 *cursor = 0;\n struct ip_t *ip = cursor_advance(cursor, sizeof(*ip));\n \
              return (u64)ip->src + (u64)ip; }",
@@ -159,12 +213,20 @@ fn what_a_source_cannot_have_is_refused_by_name() -> Result<()> {
             3,
             "map q has no number of entries",
         ),
-        ("int f(struct __sk_buff *c) {\n c->mark = 1;\n return 0; }", "tc", 2, "writes to its context"),
+        (
+            "int f(struct __sk_buff *c) {\n c->mark = 1;\n return 0; }",
+            "tc",
+            2,
+            "writes to its context",
+        ),
     ] {
         let config = json!({ "interface": "mon0", "ingress": { "hook": hook, "source": source } });
         let problem = daemon.put("/v1/probes/p", &config).expect(422).json();
         let error = &problem["errors"][0];
-        assert!(error["line"] == line && error["message"].as_str().unwrap().contains(words), "{problem}");
+        assert!(
+            error["line"] == line && error["message"].as_str().unwrap().contains(words),
+            "{problem}"
+        );
     }
     daemon.get("/v1/probes/p").expect(404);
     Ok(())
@@ -194,8 +256,14 @@ fn a_converted_configuration_runs() -> Result<()> {
         ] })
     };
     let directory = tempfile::tempdir()?;
-    let (theirs, ours) = (directory.path().join("theirs.json"), directory.path().join("ours.json"));
-    std::fs::write(&theirs, json!({ "ingress-path": path(DYNMON), "egress-path": {} }).to_string())?;
+    let (theirs, ours) = (
+        directory.path().join("theirs.json"),
+        directory.path().join("ours.json"),
+    );
+    std::fs::write(
+        &theirs,
+        json!({ "ingress-path": path(DYNMON), "egress-path": {} }).to_string(),
+    )?;
     let client = |arguments: &[&str]| -> Result<String> {
         let output = daemon.client(arguments)?;
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -203,15 +271,34 @@ fn a_converted_configuration_runs() -> Result<()> {
         Ok(String::from_utf8(output.stdout)?)
     };
     let file = |path: &std::path::Path| path.to_str().unwrap().to_owned();
-    let converted = client(&["convert", "-f", &file(&theirs), "--interface", "mon0", "--name", "p"])?;
+    let converted = client(&[
+        "convert",
+        "-f",
+        &file(&theirs),
+        "--interface",
+        "mon0",
+        "--name",
+        "p",
+    ])?;
     let mut config: Value = serde_json::from_str(&converted)?;
     config["ingress"]["metrics"][1]["type"] = json!("struct twinprobe_log");
     std::fs::write(&ours, config.to_string())?;
     client(&["apply", "-f", &file(&ours)])?;
     let mut stream = Stream::open(&daemon, "/v1/probes/p/events", LINES)?;
-    send_frames(topology.generator(), "gen0", frame(Protocol::Udp)?.bytes(), PACKETS)?;
-    assert_eq!(value(&daemon.json("/v1/probes/p/metrics"), "packets_total", 0), PACKETS);
+    send_frames(
+        topology.generator(),
+        "gen0",
+        frame(Protocol::Udp)?.bytes(),
+        PACKETS,
+    )?;
+    assert_eq!(
+        value(&daemon.json("/v1/probes/p/metrics"), "packets_total", 0),
+        PACKETS
+    );
     let event = stream.json()?["event"].take();
-    assert_eq!(event, json!({ "level": 20, "args": [BYTES, 0, 0, 0], "message": "packet of %d bytes" }));
+    assert_eq!(
+        event,
+        json!({ "level": 20, "args": [BYTES, 0, 0, 0], "message": "packet of %d bytes" })
+    );
     Ok(())
 }

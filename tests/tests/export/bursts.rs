@@ -4,8 +4,9 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use twinprobe_tests::event_scene::Scene;
 
-/// Bursts that fill a small ring many times: each event is received in order or counted as lost. This includes events
-/// that were copied out of the ring and not yet rendered when the probe is deleted.
+/// Bursts that fill a small ring many times: each event is received in order or counted as lost.
+/// This includes events that were copied out of the ring and not yet rendered when the probe is
+/// deleted.
 #[test]
 fn events_of_bursts_are_received_or_counted() -> Result<()> {
     for defines in ["RING=65536", "PERF"] {
@@ -19,7 +20,9 @@ fn events_of_bursts_are_received_or_counted() -> Result<()> {
         }
         let lost = scene.lost_by_program().as_u64().context("a counter")?;
         let sent = bursts * burst;
-        scene.wait_for("events are left", |scene| scene.status()["delivered"] == sent - lost)?;
+        scene.wait_for("events are left", |scene| {
+            scene.status()["delivered"] == sent - lost
+        })?;
         assert_eq!(scene.status()["missed"], 0);
         scene.daemon.delete("/v1/probes/p").expect(204);
         let (mut received, mut last) = (0, None);

@@ -1,4 +1,5 @@
-//! Large documents: rendered as the client takes them, and given again if the client did not take all of one.
+//! Large documents: rendered as the client takes them, and given again if the client did not take
+//! all of one.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -26,10 +27,23 @@ impl Scene {
         let topology = Topology::new()?;
         let daemon = Daemon::start(topology.monitor())?;
         let bystanders = Bystanders::deploy_at(&daemon, &topology, Stand::FRAGS)?;
-        daemon.put("/v1/probes/flow-features", &probes::configuration("flow-features", "mon0")?).expect(201);
-        let options = GeneratorOptions { spread: Spread::default(), ..GeneratorOptions::default() };
+        daemon
+            .put(
+                "/v1/probes/flow-features",
+                &probes::configuration("flow-features", "mon0")?,
+            )
+            .expect(201);
+        let options = GeneratorOptions {
+            spread: Spread::default(),
+            ..GeneratorOptions::default()
+        };
         let generator = Generator::new(topology.generator(), "gen0", options)?;
-        Ok(Self { daemon, bystanders, generator, _topology: topology })
+        Ok(Self {
+            daemon,
+            bystanders,
+            generator,
+            _topology: topology,
+        })
     }
 
     /// Requests the metrics and reads `bytes` of the answer.
@@ -46,8 +60,13 @@ impl Scene {
 }
 
 fn flows(document: &Value) -> Vec<u64> {
-    let entries = document["ingress"]["flows"]["entries"].as_array().expect("entries");
-    entries.iter().map(|entry| entry["value"]["IN_PKTS"].as_u64().expect("IN_PKTS")).collect()
+    let entries = document["ingress"]["flows"]["entries"]
+        .as_array()
+        .expect("entries");
+    entries
+        .iter()
+        .map(|entry| entry["value"]["IN_PKTS"].as_u64().expect("IN_PKTS"))
+        .collect()
 }
 
 #[test]
@@ -61,14 +80,20 @@ fn a_window_whose_client_hangs_up_is_given_to_the_next() -> Result<()> {
         // Other clients get the next windows, which are empty, until the daemon has noticed.
         let document = loop {
             let document = scene.read();
-            assert!(seen.insert(document["window"]["seq"].as_u64()), "a window came twice: {seen:?}");
+            assert!(
+                seen.insert(document["window"]["seq"].as_u64()),
+                "a window came twice: {seen:?}"
+            );
             if !flows(&document).is_empty() {
                 break document;
             }
             assert!(seen.len() < 10_000, "the window is lost");
         };
         let flows = flows(&document);
-        assert_eq!((flows.len() as u64, flows.iter().sum::<u64>()), (FLOWS, 2 * FLOWS));
+        assert_eq!(
+            (flows.len() as u64, flows.iter().sum::<u64>()),
+            (FLOWS, 2 * FLOWS)
+        );
     }
     scene.bystanders.finish()
 }
@@ -94,31 +119,52 @@ fn a_slow_client_slows_nobody_else() -> Result<()> {
         assert!(count > 0, "the answer ended early");
         rest.extend_from_slice(&buffer[..count]);
     }
-    let keys = rest.windows(b"\"IN_PKTS\":1".len()).filter(|part| part == b"\"IN_PKTS\":1").count();
+    let keys = rest
+        .windows(b"\"IN_PKTS\":1".len())
+        .filter(|part| part == b"\"IN_PKTS\":1")
+        .count();
     assert!(keys as u64 > FLOWS - 50, "{keys} flows in the rest");
     scene.bystanders.finish()
 }
 
-/// OpenMetrics has a family for each member of a struct. All families of a live map are of one reading of it.
+/// OpenMetrics has a family for each member of a struct. All families of a live map are of one
+/// reading of it.
 #[test]
 fn families_of_a_live_map_agree() -> Result<()> {
     let mut scene = Scene::new()?;
     let mut config = probes::configuration("flow-features", "mon0")?;
-    for metric in config["ingress"]["metrics"].as_array_mut().context("metrics")? {
+    for metric in config["ingress"]["metrics"]
+        .as_array_mut()
+        .context("metrics")?
+    {
         (metric["snapshot"], metric["init"]) = (false.into(), false.into());
     }
-    scene.daemon.put("/v1/probes/flow-features", &config).expect(200);
+    scene
+        .daemon
+        .put("/v1/probes/flow-features", &config)
+        .expect(200);
     scene.generator.send(FLOWS)?;
     for path in ["/v1/probes/flow-features/metrics", "/metrics"] {
-        let before = number(&scene.daemon.json("/v1/probes/flow-features/metrics"), "IN_PKTS");
+        let before = number(
+            &scene.daemon.json("/v1/probes/flow-features/metrics"),
+            "IN_PKTS",
+        );
         let mut page = Stream::open(&scene.daemon, path, "application/openmetrics-text")?;
-        while !page.line()?.context("another family")?.starts_with("# TYPE net_flows_IN_BYTES ") {}
+        while !page
+            .line()?
+            .context("another family")?
+            .starts_with("# TYPE net_flows_IN_BYTES ")
+        {}
         // The family of the packets has been sent, and most of the bytes' has not.
         scene.generator.send(FLOWS)?;
         let mut bytes = 0;
         while let Some(line) = page.line()? {
             if line.starts_with("net_flows_IN_BYTES{") {
-                bytes += line.rsplit(' ').next().context("a number")?.parse::<u64>()?;
+                bytes += line
+                    .rsplit(' ')
+                    .next()
+                    .context("a number")?
+                    .parse::<u64>()?;
             }
         }
         let after = scene.daemon.json("/v1/probes/flow-features/metrics");
@@ -130,6 +176,11 @@ fn families_of_a_live_map_agree() -> Result<()> {
 
 /// Returns the sum of a member over all flows.
 fn number(document: &Value, member: &str) -> u64 {
-    let entries = document["ingress"]["flows"]["entries"].as_array().expect("entries");
-    entries.iter().map(|entry| entry["value"][member].as_u64().expect("a number")).sum()
+    let entries = document["ingress"]["flows"]["entries"]
+        .as_array()
+        .expect("entries");
+    entries
+        .iter()
+        .map(|entry| entry["value"][member].as_u64().expect("a number"))
+        .sum()
 }

@@ -1,4 +1,5 @@
-//! Different keys look different in every format and in tables, with any bytes from packets and programs.
+//! Different keys look different in every format and in tables, with any bytes from packets and
+//! programs.
 
 use std::collections::BTreeSet;
 
@@ -46,28 +47,47 @@ fn no_entry_looks_like_another_and_none_is_left_out() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let metrics = json!([{ "name": "names_total", "map": "names", "snapshot": true }]);
-    let config = json!({ "interface": "mon0", "ingress": { "source": SOURCE, "metrics": metrics } });
+    let config =
+        json!({ "interface": "mon0", "ingress": { "source": SOURCE, "metrics": metrics } });
     daemon.put("/v1/probes/p", &config).expect(201);
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(5)?;
     let document: Value = daemon.json("/v1/probes/p/metrics");
-    let entries = document["ingress"]["names_total"]["entries"].as_array().expect("entries").clone();
-    let keys: BTreeSet<String> = entries.iter().map(|entry| entry["key"].to_string()).collect();
+    let entries = document["ingress"]["names_total"]["entries"]
+        .as_array()
+        .expect("entries")
+        .clone();
+    let keys: BTreeSet<String> = entries
+        .iter()
+        .map(|entry| entry["key"].to_string())
+        .collect();
     assert_eq!((entries.len(), keys.len()), (KEYS, KEYS), "{document}");
     let text = |text: &str| json!({ "text": text, "flag": 0, "number": 0 }).to_string();
-    for key in ["a", "a\\x00x", "a\\x00y", "a\\xff", "a\\xfe", "\u{fffd}", "a ", "a\n"] {
+    for key in [
+        "a", "a\\x00x", "a\\x00y", "a\\xff", "a\\xfe", "\u{fffd}", "a ", "a\n",
+    ] {
         assert!(keys.contains(&text(key)), "{key}: {keys:#?}");
     }
-    assert!(keys.iter().any(|key| key.contains(r#""padding":"0x010000""#)), "{keys:#?}");
+    assert!(
+        keys.iter()
+            .any(|key| key.contains(r#""padding":"0x010000""#)),
+        "{keys:#?}"
+    );
     for (accept, begin) in [
         ("application/xml", "<key>"),
         ("application/openmetrics-text", "names_total{"),
         ("text/plain", "names_total{"),
     ] {
-        let answer = daemon.request("GET", "/v1/probes/p/metrics", &[("Accept", accept)], b"").expect(200);
+        let answer = daemon
+            .request("GET", "/v1/probes/p/metrics", &[("Accept", accept)], b"")
+            .expect(200);
         let shown: BTreeSet<&str> = answer.text().split(begin).skip(1).collect();
         assert_eq!(shown.len(), KEYS, "{accept}: {}", answer.text());
         if begin != "<key>" {
-            assert!(answer.text().contains("twinprobe_export_skipped_total 0\n"), "{}", answer.text());
+            assert!(
+                answer.text().contains("twinprobe_export_skipped_total 0\n"),
+                "{}",
+                answer.text()
+            );
         }
     }
     let output = daemon.client(&["metrics", "p"])?;

@@ -1,4 +1,5 @@
-//! The largest entries of a reading, and the others as one: over HTTP, in every format, and on the command line.
+//! The largest entries of a reading, and the others as one: over HTTP, in every format, and on the
+//! command line.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -39,25 +40,37 @@ SEC("xdp") int count(struct xdp_md *ctx)
 char LICENSE[] SEC("license") = "GPL";
 "#;
 
-/// Sends 5 packets of port 2000, 3 of port 2001 and one of each of 8 others, and returns the daemon.
+/// Sends 5 packets of port 2000, 3 of port 2001 and one of each of 8 others, and returns the
+/// daemon.
 fn counted(topology: &Topology) -> Result<Daemon> {
     let daemon = Daemon::start(topology.monitor())?;
-    let metric = json!({ "name": "ports", "map": "ports", "snapshot": true, "merge": { "longest": "max" } });
+    let metric =
+        json!({ "name": "ports", "map": "ports", "snapshot": true, "merge": { "longest": "max" } });
     let config = json!({
         "interface": "mon0",
         "ingress": { "verdict": "enforce", "source": SOURCE, "metrics": [metric] }
     });
     daemon.put(PROBE, &config).expect(201);
     for (base_port, ports, packets) in [(2000, 1, 5), (2001, 1, 3), (3000, 8, 8)] {
-        let spread = Spread { base_port, ports, ..Spread::single() };
-        let options = GeneratorOptions { spread, ..GeneratorOptions::default() };
+        let spread = Spread {
+            base_port,
+            ports,
+            ..Spread::single()
+        };
+        let options = GeneratorOptions {
+            spread,
+            ..GeneratorOptions::default()
+        };
         Generator::new(topology.generator(), "gen0", options)?.send(packets)?;
     }
     Ok(daemon)
 }
 
 fn keys(document: &Value) -> Vec<u64> {
-    let entries = document["ingress"]["ports"]["entries"].as_array().into_iter().flatten();
+    let entries = document["ingress"]["ports"]["entries"]
+        .as_array()
+        .into_iter()
+        .flatten();
     entries.filter_map(|entry| entry["key"].as_u64()).collect()
 }
 
@@ -67,7 +80,10 @@ fn the_largest_entries_come_first_and_totals_stay_exact() -> Result<()> {
     let daemon = counted(&topology)?;
     let peeked = daemon.json(&format!("{PROBE}/metrics?peek=true&top=1"));
     assert_eq!(keys(&peeked), [2000]);
-    assert_eq!(peeked["ingress"]["ports"]["others"]["value"]["packets"], 11, "{peeked}");
+    assert_eq!(
+        peeked["ingress"]["ports"]["others"]["value"]["packets"], 11,
+        "{peeked}"
+    );
     let document = daemon.json(&format!("{PROBE}/metrics?top=2"));
     assert_eq!(keys(&document), [2000, 2001]);
     let others = json!({ "entries": 8, "value": { "packets": 8, "longest": 3007 } });
@@ -82,18 +98,26 @@ fn the_largest_entries_come_first_and_totals_stay_exact() -> Result<()> {
     assert_eq!(keys(&all).len(), 10);
     assert_eq!(all["ingress"]["ports"].get("others"), None);
     let text = |format: &str| {
-        let answer = daemon.get(&format!("{window}?top=2&format={format}")).expect(200);
+        let answer = daemon
+            .get(&format!("{window}?top=2&format={format}"))
+            .expect(200);
         String::from_utf8(answer.body).expect("text")
     };
     let xml = text("xml");
-    let others =
-        "<others entries=\"8\"><value><packets>8</packets><longest>3007</longest></value></others><entry>";
+    let others = "<others entries=\"8\"><value><packets>8</packets><longest>3007</longest></value></others><entry>";
     assert!(xml.contains(others), "{xml}");
     let page = text("openmetrics");
-    let packets = page.lines().filter(|line| line.starts_with("ports_packets"));
+    let packets = page
+        .lines()
+        .filter(|line| line.starts_with("ports_packets"));
     let packets: Vec<&str> = packets.collect();
     assert_eq!(packets.len(), 3, "{page}");
-    assert!(packets.iter().any(|line| line.contains("key=\"other\"") && line.contains(" 8")), "{page}");
+    assert!(
+        packets
+            .iter()
+            .any(|line| line.contains("key=\"other\"") && line.contains(" 8")),
+        "{page}"
+    );
     Ok(())
 }
 
@@ -107,11 +131,18 @@ fn the_command_line_shows_what_the_others_come_to() -> Result<()> {
         Ok(String::from_utf8(output.stdout)?)
     };
     let table = output(&["metrics", "p", "--peek", "--top", "2"])?;
-    assert!(table.contains("and 8 more: packets 8, longest 3007"), "{table}");
+    assert!(
+        table.contains("and 8 more: packets 8, longest 3007"),
+        "{table}"
+    );
     let table = output(&["metrics", "p", "--top", "1", "--by", "longest"])?;
-    assert!(table.contains("and 9 more: packets 15, longest 3006"), "{table}");
-    let document: Value =
-        serde_json::from_str(&output(&["windows", "p", "--get", "1", "--top", "1", "-o", "json"])?)?;
+    assert!(
+        table.contains("and 9 more: packets 15, longest 3006"),
+        "{table}"
+    );
+    let document: Value = serde_json::from_str(&output(&[
+        "windows", "p", "--get", "1", "--top", "1", "-o", "json",
+    ])?)?;
     assert_eq!(keys(&document), [2000]);
     Ok(())
 }
@@ -126,11 +157,17 @@ fn what_is_not_possible_is_refused_before_anything_is_read() -> Result<()> {
         ("top=many", "top"),
         ("peek=true&top=1&by=bytes", "packets"),
     ] {
-        let problem = daemon.get(&format!("{PROBE}/metrics?{query}")).expect(400).json();
+        let problem = daemon
+            .get(&format!("{PROBE}/metrics?{query}"))
+            .expect(400)
+            .json();
         let detail = problem["detail"].as_str().context("a detail")?;
         assert!(detail.contains(expected), "{query}: {detail}");
     }
     let document = daemon.json(&format!("{PROBE}/metrics"));
-    assert_eq!((document["window"]["seq"].as_u64(), keys(&document).len()), (Some(1), 10));
+    assert_eq!(
+        (document["window"]["seq"].as_u64(), keys(&document).len()),
+        (Some(1), 10)
+    );
     Ok(())
 }

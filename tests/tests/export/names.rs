@@ -1,4 +1,5 @@
-//! Names of addresses and ports: by a real DNS server, by the tables of the system, by the namespaces of pods.
+//! Names of addresses and ports: by a real DNS server, by the tables of the system, by the
+//! namespaces of pods.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,13 +27,27 @@ impl DnsServer {
         topology.monitor().run("ip", &["link", "set", "lo", "up"])?;
         let mut command = Command::new("dnsmasq");
         command
-            .args(["--keep-in-foreground", "--no-resolv", "--no-hosts", "--local-ttl=300", "--user=root"])
-            .args(["--port=5353", "--listen-address=127.0.0.1", "--bind-interfaces", "--conf-file=/dev/null"])
+            .args([
+                "--keep-in-foreground",
+                "--no-resolv",
+                "--no-hosts",
+                "--local-ttl=300",
+                "--user=root",
+            ])
+            .args([
+                "--port=5353",
+                "--listen-address=127.0.0.1",
+                "--bind-interfaces",
+                "--conf-file=/dev/null",
+            ])
             .args(["--log-facility=-", "--log-queries", "--pid-file"])
             .arg(format!("--addn-hosts={}", table.display()))
             .stdout(Stdio::null())
             .stderr(fs::File::create(directory.path().join("log"))?);
-        let process = topology.monitor().enter(|| command.spawn())?.context("dnsmasq")?;
+        let process = topology
+            .monitor()
+            .enter(|| command.spawn())?
+            .context("dnsmasq")?;
         let server = Self { process, directory };
         wait_for("dnsmasq answers", PATIENCE, || {
             ensure!(server.log()?.contains("2 names"), "{}", server.log()?);
@@ -46,7 +61,11 @@ impl DnsServer {
     }
 
     fn questions(&self) -> Result<usize> {
-        Ok(self.log()?.lines().filter(|line| line.contains("query[PTR]")).count())
+        Ok(self
+            .log()?
+            .lines()
+            .filter(|line| line.contains("query[PTR]"))
+            .count())
     }
 }
 
@@ -70,26 +89,48 @@ fn addresses_and_ports_have_the_names_of_the_sources_that_were_chosen() -> Resul
         .argument("--names-dns=127.0.0.1:5353");
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
     let dns_name = |name: &str| json!([{ "name": name, "from": "dns" }]);
-    let list = names(&daemon, "address=192.0.2.7&address=2001:db8::7&address=192.0.2.9");
+    let list = names(
+        &daemon,
+        "address=192.0.2.7&address=2001:db8::7&address=192.0.2.9",
+    );
     let nameless = json!({ "address": "192.0.2.9", "names": [] });
-    assert_eq!(list["addresses"][0]["names"], dns_name("db.example"), "{list}");
-    assert_eq!(list["addresses"][1]["names"], dns_name("db6.example"), "{list}");
+    assert_eq!(
+        list["addresses"][0]["names"],
+        dns_name("db.example"),
+        "{list}"
+    );
+    assert_eq!(
+        list["addresses"][1]["names"],
+        dns_name("db6.example"),
+        "{list}"
+    );
     assert_eq!(list["addresses"][2], nameless, "{list}");
     let asked = dns.questions()?;
-    let list = names(&daemon, "address=192.0.2.7&address=::ffff:192.0.2.7&port=443&port=udp/53&port=1");
+    let list = names(
+        &daemon,
+        "address=192.0.2.7&address=::ffff:192.0.2.7&port=443&port=udp/53&port=1",
+    );
     assert_eq!(list["kinds"], json!(["hosts", "services", "dns"]));
-    assert_eq!(list["addresses"], json!([{ "address": "192.0.2.7", "names": dns_name("db.example") }]));
+    assert_eq!(
+        list["addresses"],
+        json!([{ "address": "192.0.2.7", "names": dns_name("db.example") }])
+    );
     assert_eq!(dns.questions()?, asked, "answers are kept");
-    let port =
-        |port: &str, name: &str| json!({ "port": port, "names": [{ "name": name, "from": "services" }] });
+    let port = |port: &str, name: &str| json!({ "port": port, "names": [{ "name": name, "from": "services" }] });
     assert_eq!(list["ports"][0], port("443", "https"));
     assert_eq!(list["ports"][1], port("udp/53", "domain"));
     let loopback = names(&daemon, "address=127.0.0.1");
-    assert_eq!(loopback["addresses"][0]["names"][0], json!({ "name": "localhost", "from": "hosts" }));
+    assert_eq!(
+        loopback["addresses"][0]["names"][0],
+        json!({ "name": "localhost", "from": "hosts" })
+    );
 
     let output = daemon.client(&["names", "192.0.2.7", "443"])?;
     let text = String::from_utf8(output.stdout)?;
-    ensure!(text.contains("db.example") && text.contains("https"), "{text}");
+    ensure!(
+        text.contains("db.example") && text.contains("https"),
+        "{text}"
+    );
     Ok(())
 }
 
@@ -97,13 +138,22 @@ fn addresses_and_ports_have_the_names_of_the_sources_that_were_chosen() -> Resul
 fn a_server_that_is_silent_holds_nothing_up() -> Result<()> {
     let topology = Topology::new()?;
     topology.monitor().run("ip", &["link", "set", "lo", "up"])?;
-    let silent = topology.monitor().enter(|| std::net::UdpSocket::bind("127.0.0.1:5353"))??;
-    let options = DaemonOptions::default().argument("--names=dns").argument("--names-dns=127.0.0.1:5353");
+    let silent = topology
+        .monitor()
+        .enter(|| std::net::UdpSocket::bind("127.0.0.1:5353"))??;
+    let options = DaemonOptions::default()
+        .argument("--names=dns")
+        .argument("--names-dns=127.0.0.1:5353");
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
-    let addresses: Vec<String> = (1..=64).map(|host| format!("address=192.0.2.{host}")).collect();
+    let addresses: Vec<String> = (1..=64)
+        .map(|host| format!("address=192.0.2.{host}"))
+        .collect();
     let list = names(&daemon, &addresses.join("&"));
     let all = list["addresses"].as_array().context("addresses")?;
-    ensure!(all.len() == 64 && all.iter().all(|one| one["pending"] == true), "{list}");
+    ensure!(
+        all.len() == 64 && all.iter().all(|one| one["pending"] == true),
+        "{list}"
+    );
     drop(silent);
     Ok(())
 }
@@ -114,11 +164,22 @@ fn there_are_no_names_unless_somebody_chooses_them() -> Result<()> {
     let daemon = Daemon::start(topology.monitor())?;
     let list = names(&daemon, "address=127.0.0.1&port=443");
     assert_eq!(list["kinds"], json!([]));
-    assert_eq!((&list["addresses"][0]["names"], &list["ports"][0]["names"]), (&json!([]), &json!([])));
+    assert_eq!(
+        (&list["addresses"][0]["names"], &list["ports"][0]["names"]),
+        (&json!([]), &json!([]))
+    );
     let refused = daemon.get("/v1/names?address=db").expect(400).json();
-    ensure!(refused["detail"].as_str().is_some_and(|text| text.contains("address=db")), "{refused}");
+    ensure!(
+        refused["detail"]
+            .as_str()
+            .is_some_and(|text| text.contains("address=db")),
+        "{refused}"
+    );
     let output = daemon.client(&["names", "127.0.0.1"])?;
-    ensure!(String::from_utf8(output.stdout)?.contains("--names hosts"), "the hint");
+    ensure!(
+        String::from_utf8(output.stdout)?.contains("--names hosts"),
+        "the hint"
+    );
     Ok(())
 }
 
@@ -131,16 +192,26 @@ fn addresses_of_pods_have_the_names_of_pods() -> Result<()> {
     let inside = pod.namespace();
     inside.run("sysctl", &["-qw", "net.ipv6.conf.all.disable_ipv6=0"])?;
     inside.run("ip", &["addr", "add", "192.0.2.7/24", "dev", ETH0])?;
-    inside.run("ip", &["addr", "add", "2001:db8::7/64", "dev", ETH0, "nodad"])?;
+    inside.run(
+        "ip",
+        &["addr", "add", "2001:db8::7/64", "dev", ETH0, "nodad"],
+    )?;
     let mut entry = pod.entry(&json!({}), &json!({}));
     entry["workload"] = json!({ "kind": "Deployment", "name": "web" });
-    let services = json!([{ "namespace": "shop", "name": "web", "addresses": ["10.96.0.7", "fd00::7"] }]);
+    let services =
+        json!([{ "namespace": "shop", "name": "web", "addresses": ["10.96.0.7", "fd00::7"] }]);
     let table = json!({ "pods": [entry], "services": services });
     let list = daemon.put("/v1/pods", &table).expect(200).json();
     assert_eq!(list["services"], 1, "{list}");
-    let addresses = list["pods"][0]["addresses"].as_array().context("addresses")?;
-    ensure!(addresses.contains(&"192.0.2.7".into()) && addresses.contains(&"2001:db8::7".into()), "{list}");
-    let expected = json!([{ "name": format!("shop/{} (Deployment web)", pod.name), "from": "pods" }]);
+    let addresses = list["pods"][0]["addresses"]
+        .as_array()
+        .context("addresses")?;
+    ensure!(
+        addresses.contains(&"192.0.2.7".into()) && addresses.contains(&"2001:db8::7".into()),
+        "{list}"
+    );
+    let expected =
+        json!([{ "name": format!("shop/{} (Deployment web)", pod.name), "from": "pods" }]);
     for address in ["192.0.2.7", "2001:db8::7"] {
         let list = names(&daemon, &format!("address={address}"));
         assert_eq!(list["addresses"][0]["names"], expected, "{list}");
@@ -153,9 +224,14 @@ fn addresses_of_pods_have_the_names_of_pods() -> Result<()> {
     // The table is on disk.
     let directories = daemon.kill()?;
     let daemon = Daemon::start_in(topology.monitor(), &options, directories)?;
-    assert_eq!(names(&daemon, "address=10.96.0.7")["addresses"][0]["names"], service);
+    assert_eq!(
+        names(&daemon, "address=10.96.0.7")["addresses"][0]["names"],
+        service
+    );
     let many = json!([{ "namespace": "shop", "name": "web", "addresses": ["x"] }]);
-    daemon.put("/v1/pods", &json!({ "pods": [], "services": many })).expect(422);
+    daemon
+        .put("/v1/pods", &json!({ "pods": [], "services": many }))
+        .expect(422);
     Ok(())
 }
 
@@ -182,10 +258,15 @@ char LICENSE[] SEC("license") = "GPL";
 
 /// Returns the names in a document by the last byte of the sender's address.
 fn named(document: &Value, metric: &str, sender: impl Fn(&Value) -> Value) -> BTreeMap<u8, Value> {
-    let entries = document["ingress"][metric]["entries"].as_array().cloned().unwrap_or_default();
+    let entries = document["ingress"][metric]["entries"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     let named = entries.iter().filter(|entry| !entry["names"].is_null());
     let last = |address: &Value| address.as_str()?.rsplit('.').next()?.parse().ok();
-    named.filter_map(|entry| Some((last(&sender(&entry["key"]))?, entry["names"].clone()))).collect()
+    named
+        .filter_map(|entry| Some((last(&sender(&entry["key"]))?, entry["names"].clone())))
+        .collect()
 }
 
 /// A window has the names from its end, also in a later reading.
@@ -199,12 +280,20 @@ fn documents_name_the_owners_of_addresses_in_keys() -> Result<()> {
     let window = json!({ "retain": 10, "collectors": ["c"] });
     let config = json!({ "interface": "mon0", "ingress": ingress, "window": window });
     daemon.put("/v1/probes/p", &config).expect(201);
-    let traffic =
-        GeneratorOptions { spread: Spread { addresses: 8, ..Spread::default() }, ..Default::default() };
+    let traffic = GeneratorOptions {
+        spread: Spread {
+            addresses: 8,
+            ..Spread::default()
+        },
+        ..Default::default()
+    };
     let mut generator = Generator::new(topology.generator(), "gen0", traffic)?;
     let mut close = |expected: u64| -> Result<()> {
         generator.send(8)?;
-        let closed = daemon.request("POST", "/v1/probes/p/windows", &[], b"").expect(201).json();
+        let closed = daemon
+            .request("POST", "/v1/probes/p/windows", &[], b"")
+            .expect(201)
+            .json();
         assert_eq!(closed["window"]["seq"], expected, "{closed}");
         Ok(())
     };
@@ -212,41 +301,78 @@ fn documents_name_the_owners_of_addresses_in_keys() -> Result<()> {
     let before = daemon.json("/v1/probes/p/windows/1").to_string();
     ensure!(!before.contains("names"), "{before}");
     let pod = Pod::complete(CgroupDriver::Systemd, daemon.namespace())?;
-    pod.namespace().run("ip", &["addr", "add", "198.18.0.3/24", "dev", ETH0])?;
+    pod.namespace()
+        .run("ip", &["addr", "add", "198.18.0.3/24", "dev", ETH0])?;
     let mut entry = pod.entry(&json!({}), &json!({}));
     entry["workload"] = json!({ "kind": "Deployment", "name": "web" });
     let services = json!([{ "namespace": "shop", "name": "db", "addresses": ["198.18.0.5"] }]);
-    daemon.put("/v1/pods", &json!({ "pods": [entry], "services": services })).expect(200);
+    daemon
+        .put(
+            "/v1/pods",
+            &json!({ "pods": [entry], "services": services }),
+        )
+        .expect(200);
     close(2)?;
     // The pod and the Service end, and another Service gets the address of the pod.
     daemon.put("/v1/pods", &json!({ "pods": [] })).expect(200);
     close(3)?;
     let services = json!([{ "namespace": "shop", "name": "new", "addresses": ["198.18.0.3"] }]);
-    daemon.put("/v1/pods", &json!({ "pods": [], "services": services })).expect(200);
+    daemon
+        .put("/v1/pods", &json!({ "pods": [], "services": services }))
+        .expect(200);
     close(4)?;
     let web = json!({ "namespace": "shop", "pod": pod.name, "workload": "Deployment/web" });
     let service = |name: &str| json!({ "namespace": "shop", "service": name });
     // The first owners had their addresses before the daemon knew them.
     for seq in 1..=4 {
         let document = daemon.json(&format!("/v1/probes/p/windows/{seq}"));
-        let third = if seq == 4 { service("new") } else { web.clone() };
+        let third = if seq == 4 {
+            service("new")
+        } else {
+            web.clone()
+        };
         let keys = [(3, third), (5, service("db"))];
-        let senders: BTreeMap<u8, Value> =
-            keys.iter().map(|(last, owner)| (*last, json!({ "key": owner }))).collect();
-        assert_eq!(named(&document, "senders", Value::clone), senders, "{seq}: {document}");
-        let talks: BTreeMap<u8, Value> =
-            keys.into_iter().map(|(last, owner)| (last, json!({ "source": owner }))).collect();
-        assert_eq!(named(&document, "talks", |key| key["source"].clone()), talks, "{seq}: {document}");
-        let xml = daemon.get(&format!("/v1/probes/p/windows/{seq}?format=xml")).expect(200).text().to_owned();
-        ensure!(xml.contains(r#"<names><name of="source" namespace="shop" service="db"/></names>"#), "{xml}");
+        let senders: BTreeMap<u8, Value> = keys
+            .iter()
+            .map(|(last, owner)| (*last, json!({ "key": owner })))
+            .collect();
+        assert_eq!(
+            named(&document, "senders", Value::clone),
+            senders,
+            "{seq}: {document}"
+        );
+        let talks: BTreeMap<u8, Value> = keys
+            .into_iter()
+            .map(|(last, owner)| (last, json!({ "source": owner })))
+            .collect();
+        assert_eq!(
+            named(&document, "talks", |key| key["source"].clone()),
+            talks,
+            "{seq}: {document}"
+        );
+        let xml = daemon
+            .get(&format!("/v1/probes/p/windows/{seq}?format=xml"))
+            .expect(200)
+            .text()
+            .to_owned();
+        ensure!(
+            xml.contains(r#"<names><name of="source" namespace="shop" service="db"/></names>"#),
+            "{xml}"
+        );
     }
     let shape = daemon.json("/v1/probes/p/windows/2/shape");
     ensure!(
-        shape["metrics"].as_array().is_some_and(|all| all.iter().all(|metric| metric["names"] == true)),
+        shape["metrics"]
+            .as_array()
+            .is_some_and(|all| all.iter().all(|metric| metric["names"] == true)),
         "{shape}"
     );
     // Several documents in one answer have the names as well.
-    let lines = daemon.get("/v1/probes/p/windows?documents=true").expect(200).text().to_owned();
+    let lines = daemon
+        .get("/v1/probes/p/windows?documents=true")
+        .expect(200)
+        .text()
+        .to_owned();
     assert_eq!(lines.matches(r#""service":"new""#).count(), 2, "{lines}");
     Ok(())
 }
@@ -270,7 +396,10 @@ char LICENSE[] SEC("license") = "GPL";
 #[test]
 fn tables_show_names_beside_addresses() -> Result<()> {
     let topology = Topology::new()?;
-    let dns = DnsServer::start(&topology, "198.18.0.0 db.example\n198.18.0.7 mail.example\n")?;
+    let dns = DnsServer::start(
+        &topology,
+        "198.18.0.0 db.example\n198.18.0.7 mail.example\n",
+    )?;
     let audit = dns.directory.path().join("audit");
     let options = DaemonOptions::default()
         .argument("--names=dns")
@@ -280,30 +409,53 @@ fn tables_show_names_beside_addresses() -> Result<()> {
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
     let metric = json!({ "name": "senders", "map": "senders", "snapshot": true, "init": true });
     let ingress = json!({ "source": SENDERS, "metrics": [metric] });
-    daemon.put("/v1/probes/p", &json!({ "interface": "mon0", "ingress": ingress })).expect(201);
-    let traffic =
-        GeneratorOptions { spread: Spread { addresses: 16, ..Spread::default() }, ..Default::default() };
+    daemon
+        .put(
+            "/v1/probes/p",
+            &json!({ "interface": "mon0", "ingress": ingress }),
+        )
+        .expect(201);
+    let traffic = GeneratorOptions {
+        spread: Spread {
+            addresses: 16,
+            ..Spread::default()
+        },
+        ..Default::default()
+    };
     Generator::new(topology.generator(), "gen0", traffic)?.send(16)?;
     let run = |arguments: &str| -> Result<String> {
         let arguments: Vec<&str> = arguments.split(' ').collect();
         let output = daemon.client(&arguments)?;
-        ensure!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        ensure!(
+            output.status.success() && output.stderr.is_empty(),
+            "{output:?}"
+        );
         Ok(String::from_utf8(output.stdout)?)
     };
-    let asked = || -> Result<usize> { Ok(fs::read_to_string(&audit)?.matches("GET /v1/names").count()) };
+    let asked =
+        || -> Result<usize> { Ok(fs::read_to_string(&audit)?.matches("GET /v1/names").count()) };
     let plain = run("metrics p --peek --sort key --top 10")?;
     ensure!(!plain.contains("example") && asked()? == 0, "{plain}");
     let few = run("metrics p --peek --names --sort key --top 8")?;
-    ensure!(few.contains("198.18.0.0 db.example ") && !few.contains("mail.example"), "{few}");
+    ensure!(
+        few.contains("198.18.0.0 db.example ") && !few.contains("mail.example"),
+        "{few}"
+    );
     wait_for("a request for names", PATIENCE, || {
         ensure!(asked()? == 1, "{}", asked()?);
         Ok(())
     })?;
-    ensure!(!dns.log()?.contains("] 7.0.18.198."), "those that are not shown are not asked for");
+    ensure!(
+        !dns.log()?.contains("] 7.0.18.198."),
+        "those that are not shown are not asked for"
+    );
     let json: Value = serde_json::from_str(&run("metrics p --peek --names -o json")?)?;
     ensure!(!json.to_string().contains("example"), "{json}");
     let all = run("metrics p --names")?;
-    ensure!(all.contains("198.18.0.0 db.example ") && all.contains("198.18.0.7 mail.example "), "{all}");
+    ensure!(
+        all.contains("198.18.0.0 db.example ") && all.contains("198.18.0.7 mail.example "),
+        "{all}"
+    );
     let series = run("series p senders --names --top 16")?;
     ensure!(series.contains("ADDRESS     NAME\n198.18.0."), "{series}");
     ensure!(
@@ -322,6 +474,9 @@ fn a_daemon_without_names_is_told_of() -> Result<()> {
     let daemon = Daemon::start(topology.monitor())?;
     let refused = daemon.client(&["top", "--names"])?;
     let words = String::from_utf8(refused.stderr)?;
-    ensure!(!refused.status.success() && words.contains("start it with --names"), "{words}");
+    ensure!(
+        !refused.status.success() && words.contains("start it with --names"),
+        "{words}"
+    );
     Ok(())
 }

@@ -13,8 +13,12 @@ const SLOW: u32 = 40;
 /// Sends each event after the client has received the previous one. Returns the time of all.
 fn one_by_one(scene: &Scene) -> Result<Duration> {
     let mut stream = scene.stream("")?;
-    let mut sender =
-        PacedSender::new(scene.topology.generator(), "gen0", Frame::default(), Spread::default())?;
+    let mut sender = PacedSender::new(
+        scene.topology.generator(),
+        "gen0",
+        Frame::default(),
+        Spread::default(),
+    )?;
     let begun = Instant::now();
     for serial in 0..SLOW {
         sender.send(1)?;

@@ -18,7 +18,11 @@ fn flow_features(defines: &[String]) -> Result<Size> {
     let object = Object::parse(&object)?;
     let map = &object.maps["flows"];
     Ok(Size {
-        instructions: object.functions.values().map(|function| function.instructions.len()).sum(),
+        instructions: object
+            .functions
+            .values()
+            .map(|function| function.instructions.len())
+            .sum(),
         key: map.key_size(),
         value: map.value_size(),
     })
@@ -50,19 +54,30 @@ impl Hook {
 #[test]
 fn fewer_features_are_fewer_instructions_and_smaller_entries() -> Result<()> {
     for hook in [Hook::Xdp, Hook::Tc] {
-        let sizes: Vec<Size> =
-            (1..=15).map(|n| flow_features(&first_features(n, hook))).collect::<Result<_>>()?;
+        let sizes: Vec<Size> = (1..=15)
+            .map(|n| flow_features(&first_features(n, hook)))
+            .collect::<Result<_>>()?;
         for (n, pair) in sizes.windows(2).enumerate() {
             let (less, more) = (pair[0], pair[1]);
-            let what = format!("{hook:?}, {} to {} features: {less:?} {more:?}", n + 1, n + 2);
-            assert!(less.instructions <= more.instructions && less.value <= more.value, "{what}");
+            let what = format!(
+                "{hook:?}, {} to {} features: {less:?} {more:?}",
+                n + 1,
+                n + 2
+            );
+            assert!(
+                less.instructions <= more.instructions && less.value <= more.value,
+                "{what}"
+            );
             assert!(less.key <= more.key, "{what}");
-            // The features from the fifth on add instructions for every packet each, except that the source
-            // address (7) takes the place of the key that all packets share.
-            assert!(n + 2 < 5 || hook == Hook::Tc || less.instructions < more.instructions, "{what}");
+            // The features from the fifth on add instructions for every packet each, except that
+            // the source address (7) takes the place of the key that all packets share.
+            assert!(
+                n + 2 < 5 || hook == Hook::Tc || less.instructions < more.instructions,
+                "{what}"
+            );
         }
-        // At TC the walk over the headers of a packet that is many frames may be compiled another way, which hides one feature: two
-        // of them add instructions.
+        // At TC the walk over the headers of a packet that is many frames may be compiled another
+        // way, which hides one feature: two of them add instructions.
         for (n, three) in sizes.windows(3).enumerate().skip(2) {
             let (less, more) = (three[0], three[2]);
             assert!(
@@ -74,9 +89,16 @@ fn fewer_features_are_fewer_instructions_and_smaller_entries() -> Result<()> {
         }
         let (one, six, all) = (sizes[0], sizes[5], sizes[14]);
         assert!(one.instructions * 4 < all.instructions, "{one:?} {all:?}");
-        assert!((one.key + one.value) * 8 < all.key + all.value, "{one:?} {all:?}");
-        // The first six features need no parsing, but TC has packets of many frames, whose headers count.
-        assert!(hook == Hook::Tc || six.instructions * 3 < all.instructions, "{six:?} {all:?}");
+        assert!(
+            (one.key + one.value) * 8 < all.key + all.value,
+            "{one:?} {all:?}"
+        );
+        // The first six features need no parsing, but TC has packets of many frames, whose headers
+        // count.
+        assert!(
+            hook == Hook::Tc || six.instructions * 3 < all.instructions,
+            "{six:?} {all:?}"
+        );
         let all_by_default = flow_features(&hook.define().into_iter().collect::<Vec<_>>())?;
         assert_eq!(all_by_default, all);
     }
@@ -104,7 +126,12 @@ const FEATURES: [&str; 15] = [
 
 #[test]
 fn features_can_be_chosen_one_by_one() -> Result<()> {
-    let defines = |names: &[&str]| names.iter().map(|name| format!("F_{name}=1")).collect::<Vec<_>>();
+    let defines = |names: &[&str]| {
+        names
+            .iter()
+            .map(|name| format!("F_{name}=1"))
+            .collect::<Vec<_>>()
+    };
     let packets_per_source = flow_features(&defines(&["IPV4_SRC_ADDR", "IN_PKTS"]))?;
     assert_eq!((packets_per_source.key, packets_per_source.value), (4, 8));
     let first_twelve = flow_features(&first_features(12, Hook::Xdp))?;
@@ -124,10 +151,25 @@ fn the_verifier_accepts_every_variant() -> Result<()> {
             defines.extend(hook.define());
             verify("flow-features", "flow_features", hook, &defines)?;
         }
-        verify("packet-counter", "packet_counter", hook, &hook.define().into_iter().collect::<Vec<_>>())?;
+        verify(
+            "packet-counter",
+            "packet_counter",
+            hook,
+            &hook.define().into_iter().collect::<Vec<_>>(),
+        )?;
     }
-    verify("packet-counter", "packet_counter", Hook::Xdp, &["NO_FRAGS=1".to_owned()])?;
-    verify("flow-features", "flow_features", Hook::Xdp, &["NO_FRAGS=1".to_owned()])
+    verify(
+        "packet-counter",
+        "packet_counter",
+        Hook::Xdp,
+        &["NO_FRAGS=1".to_owned()],
+    )?;
+    verify(
+        "flow-features",
+        "flow_features",
+        Hook::Xdp,
+        &["NO_FRAGS=1".to_owned()],
+    )
 }
 
 fn verify(probe: &str, program: &str, hook: Hook, defines: &[String]) -> Result<()> {

@@ -32,7 +32,8 @@ fn counting(metrics: &Value) -> Value {
     })
 }
 
-/// Returns three metrics with the packets since the deployment. A reading of them resets nothing for other readers.
+/// Returns three metrics with the packets since the deployment. A reading of them resets nothing
+/// for other readers.
 fn three() -> Value {
     json!([
         { "name": "packets_total", "map": "in_percpu_array", "help": "Packets", "snapshot": true, "agg": "sum" },
@@ -43,10 +44,13 @@ fn three() -> Value {
 
 /// Closes the window of a probe.
 fn close(daemon: &Daemon, probe: &str) {
-    daemon.request("POST", &format!("/v1/probes/{probe}/windows"), &[], b"").expect(201);
+    daemon
+        .request("POST", &format!("/v1/probes/{probe}/windows"), &[], b"")
+        .expect(201);
 }
 
-/// Returns five metrics: three with the packets since the deployment, and two with those of the last window.
+/// Returns five metrics: three with the packets since the deployment, and two with those of the
+/// last window.
 fn five() -> Value {
     json!([
         { "name": "packets_total", "map": "in_percpu_array", "help": "Packets", "snapshot": true, "agg": "sum" },
@@ -58,19 +62,32 @@ fn five() -> Value {
 }
 
 fn generator(topology: &Topology) -> Result<Generator> {
-    let spread = Spread { addresses: 4, ports: 64, ..Spread::default() };
-    Generator::new(topology.generator(), "gen0", GeneratorOptions { spread, ..GeneratorOptions::default() })
+    let spread = Spread {
+        addresses: 4,
+        ports: 64,
+        ..Spread::default()
+    };
+    Generator::new(
+        topology.generator(),
+        "gen0",
+        GeneratorOptions {
+            spread,
+            ..GeneratorOptions::default()
+        },
+    )
 }
 
-/// Counters of two probes with metrics of the same names are exact and only grow, also over kills of the
-/// daemon.
+/// Counters of two probes with metrics of the same names are exact and only grow, also over kills
+/// of the daemon.
 #[test]
 fn counters_grow_and_windows_are_gauges() -> Result<()> {
     let topology = Topology::new()?;
     let mut daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
     for probe in ["one", "two"] {
-        daemon.put(&format!("/v1/probes/{probe}"), &counting(&five())).expect(201);
+        daemon
+            .put(&format!("/v1/probes/{probe}"), &counting(&five()))
+            .expect(201);
     }
     let mut generator = generator(&topology)?;
     let mut last = Page::scrape(&daemon);
@@ -86,22 +103,33 @@ fn counters_grow_and_windows_are_gauges() -> Result<()> {
         }
         let in_window = f64::from(if round % 3 == 0 { now + 10 } else { now });
         // Metrics that are reset have the values of the last window, without the counts since then.
-        ["one", "two"].into_iter().for_each(|probe| close(&daemon, probe));
+        ["one", "two"]
+            .into_iter()
+            .for_each(|probe| close(&daemon, probe));
         Page::scrape(&daemon);
         let page = Page::scrape(&daemon);
         for probe in ["one", "two"] {
             let of = [("probe", probe), ("direction", "ingress")];
             for counter in ["packets_total", "hashed_total", "live_total"] {
-                assert_eq!(page.sum(counter, &of), f64::from(sent), "{counter} of {probe} in round {round}");
+                assert_eq!(
+                    page.sum(counter, &of),
+                    f64::from(sent),
+                    "{counter} of {probe} in round {round}"
+                );
             }
             for gauge in ["window", "per_cpu"] {
-                assert_eq!(page.sum(gauge, &of), in_window, "{gauge} of {probe} in round {round}");
+                assert_eq!(
+                    page.sum(gauge, &of),
+                    in_window,
+                    "{gauge} of {probe} in round {round}"
+                );
             }
         }
         page.assert_grown_from(&last);
         last = page;
     }
-    let kinds = ["packets", "hashed", "live", "window", "per_cpu"].map(|family| last.kind(family).to_owned());
+    let kinds = ["packets", "hashed", "live", "window", "per_cpu"]
+        .map(|family| last.kind(family).to_owned());
     assert_eq!(kinds, ["counter", "counter", "counter", "gauge", "gauge"]);
     assert_eq!(last.families["packets"].1, "Packets");
     // A replacement keeps the counts.
@@ -111,7 +139,10 @@ fn counters_grow_and_windows_are_gauges() -> Result<()> {
     generator.send(5)?;
     close(&daemon, "one");
     let page = Page::scrape(&daemon);
-    assert_eq!(page.sum("packets_total", &[("probe", "one")]), f64::from(sent + 5));
+    assert_eq!(
+        page.sum("packets_total", &[("probe", "one")]),
+        f64::from(sent + 5)
+    );
     page.assert_grown_from(&last);
     bystanders.finish()
 }
@@ -121,14 +152,14 @@ fn counters_grow_and_windows_are_gauges() -> Result<()> {
 fn names_that_clash_make_a_valid_page() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
-    let metric =
-        |name: &str, init: bool| json!({ "name": name, "map": "in_array", "snapshot": true, "init": init });
-    let hash =
-        |name: &str| json!({ "name": name, "map": "in_hash", "snapshot": true, "help": "With\na \"help\\" });
+    let metric = |name: &str, init: bool| json!({ "name": name, "map": "in_array", "snapshot": true, "init": init });
+    let hash = |name: &str| json!({ "name": name, "map": "in_hash", "snapshot": true, "help": "With\na \"help\\" });
     let one = json!([metric("mixed_total", false), hash("x_total")]);
     let two = json!([metric("mixed_total", true), hash("x")]);
     for (probe, metrics) in [("one", one), ("two", two)] {
-        daemon.put(&format!("/v1/probes/{probe}"), &counting(&metrics)).expect(201);
+        daemon
+            .put(&format!("/v1/probes/{probe}"), &counting(&metrics))
+            .expect(201);
     }
     generator(&topology)?.send(100)?;
     close(&daemon, "two");
@@ -144,7 +175,10 @@ fn names_that_clash_make_a_valid_page() -> Result<()> {
     }
     assert_eq!(page.families["x"].1, "With\na \"help\\");
     for probe in ["one", "two"] {
-        assert_eq!(page.one("twinprobe_export_skipped_total", &[("probe", probe)]), 0.0);
+        assert_eq!(
+            page.one("twinprobe_export_skipped_total", &[("probe", probe)]),
+            0.0
+        );
     }
     Ok(())
 }
@@ -155,7 +189,9 @@ fn a_probe_that_cannot_be_read_is_left_out_and_counted() -> Result<()> {
     let daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
     for probe in ["bad", "good"] {
-        daemon.put(&format!("/v1/probes/{probe}"), &counting(&five())).expect(201);
+        daemon
+            .put(&format!("/v1/probes/{probe}"), &counting(&five()))
+            .expect(201);
     }
     let mut generator = generator(&topology)?;
     generator.send(100)?;
@@ -166,15 +202,27 @@ fn a_probe_that_cannot_be_read_is_left_out_and_counted() -> Result<()> {
     for scrapes in 1..=3 {
         let page = Page::scrape(&daemon);
         assert_eq!(page.sum("packets_total", &[("probe", "good")]), 100.0);
-        assert!(page.matching("packets_total", &[("probe", "bad")]).is_empty());
-        assert_eq!(page.one("twinprobe_probe_read_failures_total", &[("probe", "bad")]), f64::from(scrapes));
-        assert_eq!(page.one("twinprobe_probe_read_failures_total", &[("probe", "good")]), 0.0);
+        assert!(
+            page.matching("packets_total", &[("probe", "bad")])
+                .is_empty()
+        );
+        assert_eq!(
+            page.one("twinprobe_probe_read_failures_total", &[("probe", "bad")]),
+            f64::from(scrapes)
+        );
+        assert_eq!(
+            page.one("twinprobe_probe_read_failures_total", &[("probe", "good")]),
+            0.0
+        );
         assert_eq!(page.one("twinprobe_probes", &[("state", "failed")]), 1.0);
         assert_eq!(page.one("twinprobe_probes", &[("state", "running")]), 3.0);
     }
     daemon.delete("/v1/probes/bad").expect(204);
     let page = Page::scrape(&daemon);
-    assert!(page.matching("twinprobe_probe_read_failures_total", &[("probe", "bad")]).is_empty());
+    assert!(
+        page.matching("twinprobe_probe_read_failures_total", &[("probe", "bad")])
+            .is_empty()
+    );
     assert_eq!(page.one("twinprobe_probes", &[("state", "failed")]), 0.0);
     bystanders.finish()
 }
@@ -185,17 +233,29 @@ fn the_daemon_tells_of_itself() -> Result<()> {
     let daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.put("/v1/probes/one", &counting(&five())).expect(201);
-    daemon.put("/v1/probes/two", &json!({ "interface": "mon0" })).expect(422);
+    daemon
+        .put("/v1/probes/two", &json!({ "interface": "mon0" }))
+        .expect(422);
     daemon.get("/v1/probes/none").expect(404);
     daemon.get("/nowhere").expect(404);
     for method in ["HEAD", "POST"] {
         daemon.request(method, "/metrics", &[], b"").expect(405);
     }
     // A client that accepts only another type gets the page as well.
-    daemon.request("GET", "/metrics", &[("accept", "text/plain;version=0.0.4")], b"").expect(200);
+    daemon
+        .request(
+            "GET",
+            "/metrics",
+            &[("accept", "text/plain;version=0.0.4")],
+            b"",
+        )
+        .expect(200);
     let page = Page::scrape(&daemon);
     let answered = |method, route, status| {
-        page.one("twinprobe_http_requests_total", &[("method", method), ("route", route), ("status", status)])
+        page.one(
+            "twinprobe_http_requests_total",
+            &[("method", method), ("route", route), ("status", status)],
+        )
     };
     assert_eq!(answered("PUT", "/v1/probes/{name}", "201"), 3.0);
     assert_eq!(answered("PUT", "/v1/probes/{name}", "422"), 1.0);
@@ -203,18 +263,31 @@ fn the_daemon_tells_of_itself() -> Result<()> {
     assert_eq!(answered("GET", "none", "404"), 1.0);
     assert_eq!(answered("HEAD", "/metrics", "405"), 1.0);
     let puts = [("method", "PUT"), ("route", "/v1/probes/{name}")];
-    assert_eq!(page.one("twinprobe_http_request_duration_seconds_count", &puts), 4.0);
-    assert_eq!(page.one("twinprobe_compilation_seconds_count", &[("outcome", "accepted")]), 3.0);
+    assert_eq!(
+        page.one("twinprobe_http_request_duration_seconds_count", &puts),
+        4.0
+    );
+    assert_eq!(
+        page.one(
+            "twinprobe_compilation_seconds_count",
+            &[("outcome", "accepted")]
+        ),
+        3.0
+    );
     assert_eq!(page.matching("twinprobe_build_info", &[]), [1.0]);
-    // The difference consists of the request's connection, and of earlier ones that the daemon has not closed
-    // yet.
+    // The difference consists of the request's connection, and of earlier ones that the daemon has
+    // not closed yet.
     let connections = page.one("process_open_fds", &[]) - daemon.open_files() as f64;
     assert!((1.0..=8.0).contains(&connections), "{connections}");
     let resident = page.one("process_resident_memory_bytes", &[]);
     assert!((1e6..1e9).contains(&resident), "{resident}");
     assert!(page.one("process_cpu_seconds_total", &[]) > 0.0);
     assert!(page.one("process_start_time_seconds", &[]) > 1.7e9);
-    for family in ["twinprobe_windows_closed", "twinprobe_quiesce_seconds", "twinprobe_windows_lost"] {
+    for family in [
+        "twinprobe_windows_closed",
+        "twinprobe_quiesce_seconds",
+        "twinprobe_windows_lost",
+    ] {
         assert_ne!(page.kind(family), "none", "{family}");
     }
     bystanders.finish()
@@ -228,10 +301,24 @@ fn a_scrape_takes_nothing() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy_at(&daemon, &topology, Stand::FRAGS)?;
-    daemon.put("/v1/probes/counting", &with_frags(counting(&three()))).expect(201);
-    daemon.put("/v1/probes/flow-features", &probes::configuration("flow-features", "mon0")?).expect(201);
-    let spread = Spread { addresses: 64, ports: 16, ..Spread::default() };
-    let options = GeneratorOptions { spread, ..GeneratorOptions::default() };
+    daemon
+        .put("/v1/probes/counting", &with_frags(counting(&three())))
+        .expect(201);
+    daemon
+        .put(
+            "/v1/probes/flow-features",
+            &probes::configuration("flow-features", "mon0")?,
+        )
+        .expect(201);
+    let spread = Spread {
+        addresses: 64,
+        ports: 16,
+        ..Spread::default()
+    };
+    let options = GeneratorOptions {
+        spread,
+        ..GeneratorOptions::default()
+    };
     let mut generator = Generator::new(topology.generator(), "gen0", options)?;
     let begin = |bytes: usize| -> Result<UnixStream> {
         let mut stream = UnixStream::connect(daemon.directories().socket())?;
@@ -240,10 +327,13 @@ fn a_scrape_takes_nothing() -> Result<()> {
         Ok(stream)
     };
     // The first window of each probe waits for a collector.
-    ["counting", "flow-features"].into_iter().for_each(|probe| close(&daemon, probe));
+    ["counting", "flow-features"]
+        .into_iter()
+        .for_each(|probe| close(&daemon, probe));
     let retained = |probe: &str| daemon.json(&format!("/v1/probes/{probe}/windows"));
     let before = ["counting", "flow-features"].map(retained);
-    // The reference parser takes a second for such a page. It checks that pages are valid and are read rightly.
+    // The reference parser takes a second for such a page. It checks that pages are valid and are
+    // read rightly.
     let mut last = Page::scrape_large(&daemon);
     let (mut sent, mut in_window, mut seq) = (0.0, 0.0, 1);
     let pages = scaled(4, 10);
@@ -255,39 +345,78 @@ fn a_scrape_takes_nothing() -> Result<()> {
         for _ in 0..pages {
             let page = Page::scrape_large(&daemon);
             assert_eq!(page.sum("packets_total", &[]), sent, "round {round}");
-            assert_eq!(page.sum("net_flows_IN_PKTS", &[]), in_window, "round {round}");
+            assert_eq!(
+                page.sum("net_flows_IN_PKTS", &[]),
+                in_window,
+                "round {round}"
+            );
             page.assert_grown_from(&last);
             last = page;
         }
         drop(slow);
         if round == 3 {
-            // The test has read more pages than windows are retained. The pages have removed no window, and have
-            // closed no window of a probe with resets.
+            // The test has read more pages than windows are retained. The pages have removed no
+            // window, and have closed no window of a probe with resets.
             assert_eq!(["counting", "flow-features"].map(retained)[0], before[0]);
             assert_eq!(retained("flow-features")["lost_windows"], 0);
         }
         seq += 1;
         let document = daemon.json("/v1/probes/flow-features/metrics");
-        assert_eq!(document["window"]["seq"], seq, "only this client closes windows");
+        assert_eq!(
+            document["window"]["seq"], seq,
+            "only this client closes windows"
+        );
         in_window = 2.0 * FLOWS as f64 + 10.0;
         let page = Page::scrape_large(&daemon);
-        assert_eq!(page.sum("net_flows_IN_PKTS", &[]), in_window, "what is reset appears as the last window");
+        assert_eq!(
+            page.sum("net_flows_IN_PKTS", &[]),
+            in_window,
+            "what is reset appears as the last window"
+        );
         last = page;
     }
-    assert_eq!(last.one("twinprobe_probe_read_failures_total", &[("probe", "flow-features")]), 0.0);
+    assert_eq!(
+        last.one(
+            "twinprobe_probe_read_failures_total",
+            &[("probe", "flow-features")]
+        ),
+        0.0
+    );
     let parsed = Page::parse(&last.text);
-    assert!(parsed.samples == last.samples, "the reference parser reads other samples");
-    // The next client gets a window after an incomplete answer to another client; a scraper does not get the window.
+    assert!(
+        parsed.samples == last.samples,
+        "the reference parser reads other samples"
+    );
+    // The next client gets a window after an incomplete answer to another client; a scraper does
+    // not get the window.
     generator.send(2 * FLOWS)?;
-    assert!(http::take(&daemon.address(), "GET", "/v1/probes/flow-features/metrics", 1000)?);
+    assert!(http::take(
+        &daemon.address(),
+        "GET",
+        "/v1/probes/flow-features/metrics",
+        1000
+    )?);
     for _ in 0..3 {
-        assert_eq!(Page::scrape_large(&daemon).sum("net_flows_IN_PKTS", &[]), 2.0 * FLOWS as f64);
+        assert_eq!(
+            Page::scrape_large(&daemon).sum("net_flows_IN_PKTS", &[]),
+            2.0 * FLOWS as f64
+        );
     }
-    // Other clients get the next, empty windows until the daemon has noticed the end of the first client.
+    // Other clients get the next, empty windows until the daemon has noticed the end of the first
+    // client.
     wait_for("the window", PATIENCE, || {
         let document = daemon.json("/v1/probes/flow-features/metrics");
-        ensure!(document["window"]["seq"] == seq + 1, "{}", document["window"]);
-        assert_eq!(document["ingress"]["flows"]["entries"].as_array().map(Vec::len), Some(FLOWS as usize));
+        ensure!(
+            document["window"]["seq"] == seq + 1,
+            "{}",
+            document["window"]
+        );
+        assert_eq!(
+            document["ingress"]["flows"]["entries"]
+                .as_array()
+                .map(Vec::len),
+            Some(FLOWS as usize)
+        );
         Ok(())
     })?;
     bystanders.finish()
@@ -308,12 +437,15 @@ fn large_tables_are_not_kept() -> Result<()> {
     daemon.put("/v1/probes/table", &config).expect(201);
     let table = HashTable::of_process(daemon.pid(), ENTRIES)?;
     let keys: Vec<u8> = (0..ENTRIES).flat_map(u32::to_ne_bytes).collect();
-    let values: Vec<u8> = (0..ENTRIES).flat_map(|key| u64::from(key).to_ne_bytes()).collect();
+    let values: Vec<u8> = (0..ENTRIES)
+        .flat_map(|key| u64::from(key).to_ne_bytes())
+        .collect();
     table.update(&keys, &values)?;
     for path in ["/metrics", "/v1/probes/table/metrics?format=openmetrics"] {
         // The first answer allocates the memory that all answers share.
         daemon.get(path).expect(200);
-        // The system may take pages of the program from an idle process: only memory without files counts.
+        // The system may take pages of the program from an idle process: only memory without files
+        // counts.
         let memory = || Resident::of(daemon.pid()).map(|memory| memory.anonymous_kib);
         let (before, ended) = (memory()?, AtomicBool::new(false));
         let (answer, peak) = thread::scope(|scope| {
@@ -333,11 +465,18 @@ fn large_tables_are_not_kept() -> Result<()> {
         assert!(grown < 6 << 10, "{grown} KiB for a table of 12 MB");
         assert_contiguous(answer.text());
         let (mut count, mut sum) = (0_u32, 0_u64);
-        for line in answer.text().lines().filter(|line| line.starts_with("table{")) {
+        for line in answer
+            .text()
+            .lines()
+            .filter(|line| line.starts_with("table{"))
+        {
             count += 1;
             sum += line.rsplit(' ').next().unwrap_or_default().parse::<u64>()?;
         }
-        assert_eq!((count, sum), (ENTRIES, u64::from(ENTRIES) * u64::from(ENTRIES - 1) / 2));
+        assert_eq!(
+            (count, sum),
+            (ENTRIES, u64::from(ENTRIES) * u64::from(ENTRIES - 1) / 2)
+        );
     }
     bystanders.finish()
 }
@@ -353,8 +492,14 @@ fn pages_take_no_windows_from_documents() -> Result<()> {
     let rounds = scaled(12, 200);
     let read = |_| {
         let document = daemon.json("/v1/probes/one/metrics");
-        let entries = document["ingress"]["window"]["entries"].as_array().cloned().unwrap_or_default();
-        entries.iter().filter_map(|entry| entry["value"].as_f64()).sum::<f64>()
+        let entries = document["ingress"]["window"]["entries"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        entries
+            .iter()
+            .filter_map(|entry| entry["value"].as_f64())
+            .sum::<f64>()
     };
     let total = thread::scope(|scope| -> Result<f64> {
         let pages = scope.spawn(|| {
@@ -373,6 +518,9 @@ fn pages_take_no_windows_from_documents() -> Result<()> {
         Ok(documents.join().expect("no panic"))
     })?;
     assert_eq!(total + read(0), 1000.0 * rounds as f64);
-    assert_eq!(Page::scrape(&daemon).sum("packets_total", &[]), 1000.0 * rounds as f64);
+    assert_eq!(
+        Page::scrape(&daemon).sum("packets_total", &[]),
+        1000.0 * rounds as f64
+    );
     bystanders.finish()
 }

@@ -24,7 +24,8 @@ impl Page {
         Self::parse(got(daemon).text())
     }
 
-    /// Scrapes a page of megabytes, for which the reference parser takes a second, and reads its samples by other means.
+    /// Scrapes a page of megabytes, for which the reference parser takes a second, and reads its
+    /// samples by other means.
     pub fn scrape_large(daemon: &Daemon) -> Self {
         let text = got(daemon).text().to_owned();
         assert_contiguous(&text);
@@ -33,25 +34,46 @@ impl Page {
             let (series, value) = sample(line).unwrap_or_else(|| panic!("no sample: {line}"));
             assert!(samples.insert(series, value).is_none(), "{line} twice");
         }
-        Self { text, families: BTreeMap::new(), samples }
+        Self {
+            text,
+            families: BTreeMap::new(),
+            samples,
+        }
     }
 
     pub fn parse(text: &str) -> Self {
         assert_contiguous(text);
         let parsed = reference::parse(&[text]);
-        let mut page = Self { text: text.to_owned(), families: BTreeMap::new(), samples: BTreeMap::new() };
+        let mut page = Self {
+            text: text.to_owned(),
+            families: BTreeMap::new(),
+            samples: BTreeMap::new(),
+        };
         let text = |value: &Value| value.as_str().expect("a text").to_owned();
         for family in parsed[0].as_array().expect("families") {
             let described = (text(&family[1]), text(&family[2]));
-            assert!(page.families.insert(text(&family[0]), described).is_none(), "{} twice", family[0]);
+            assert!(
+                page.families.insert(text(&family[0]), described).is_none(),
+                "{} twice",
+                family[0]
+            );
             for sample in family[3].as_array().expect("samples") {
                 let labels = serde_json::from_value(sample[1].clone()).expect("texts");
                 let value = text(&sample[2]).parse().expect("a number");
-                assert!(page.samples.insert((text(&sample[0]), labels), value).is_none(), "{sample} twice");
+                assert!(
+                    page.samples
+                        .insert((text(&sample[0]), labels), value)
+                        .is_none(),
+                    "{sample} twice"
+                );
             }
         }
         // The parser drops duplicate samples.
-        let lines = page.text.lines().filter(|line| !line.starts_with('#')).count();
+        let lines = page
+            .text
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .count();
         assert_eq!(page.samples.len(), lines);
         page
     }
@@ -59,9 +81,14 @@ impl Page {
     /// Returns the values of the samples of this name that have at least these labels.
     pub fn matching(&self, name: &str, labels: &[(&str, &str)]) -> Vec<f64> {
         let has = |all: &BTreeMap<String, String>| {
-            labels.iter().all(|(name, value)| all.get(*name).map(String::as_str) == Some(*value))
+            labels
+                .iter()
+                .all(|(name, value)| all.get(*name).map(String::as_str) == Some(*value))
         };
-        let matching = self.samples.iter().filter(|((sample, all), _)| sample == name && has(all));
+        let matching = self
+            .samples
+            .iter()
+            .filter(|((sample, all), _)| sample == name && has(all));
         matching.map(|(_, value)| *value).collect()
     }
 
@@ -83,7 +110,11 @@ impl Page {
     /// Asserts that no counter of the probes has fallen.
     #[track_caller]
     pub fn assert_grown_from(&self, before: &Self) {
-        for (series, value) in before.samples.iter().filter(|((name, _), _)| name.ends_with("_total")) {
+        for (series, value) in before
+            .samples
+            .iter()
+            .filter(|((name, _), _)| name.ends_with("_total"))
+        {
             if series.1.contains_key("direction") {
                 assert!(
                     self.samples.get(series).is_some_and(|now| now >= value),
@@ -125,7 +156,10 @@ fn sample(line: &str) -> Option<(Series, f64)> {
         }
         rest = &rest[1..];
     }
-    Some(((name.to_owned(), labels), rest.split_whitespace().next()?.parse().ok()?))
+    Some((
+        (name.to_owned(), labels),
+        rest.split_whitespace().next()?.parse().ok()?,
+    ))
 }
 
 /// Asserts that all lines of a family are together after its name.

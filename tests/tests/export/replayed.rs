@@ -31,10 +31,17 @@ fn a_replay_is_a_window_of_all_its_metrics() -> Result<()> {
             "defines": { "SECTION": "\"xdp\"", "CONTEXT": "xdp_md", "VERDICT": "0" }
         }
     });
-    let document = replay(&daemon, &config, &[("capture", &capture)]).expect(200).json();
+    let document = replay(&daemon, &config, &[("capture", &capture)])
+        .expect(200)
+        .json();
     for metric in ["total", "sum", "live"] {
-        let entries = document["ingress"][metric]["entries"].as_array().expect("entries");
-        let sum: u64 = entries.iter().filter_map(|entry| entry["value"].as_u64()).sum();
+        let entries = document["ingress"][metric]["entries"]
+            .as_array()
+            .expect("entries");
+        let sum: u64 = entries
+            .iter()
+            .filter_map(|entry| entry["value"].as_u64())
+            .sum();
         assert_eq!(sum, 1000, "{metric}: {document}");
     }
     assert!(document["ingress"].get("hidden").is_none());
@@ -43,11 +50,20 @@ fn a_replay_is_a_window_of_all_its_metrics() -> Result<()> {
     assert_eq!(again.json(), document, "a replay gives the same each time");
     config["format"] = json!("xml");
     let xml = replay(&daemon, &config, &[("capture", &capture)]).expect(200);
-    assert!(xml.text().contains("<replayed packets=\"1000\"/><ingress>"), "{}", xml.text());
+    assert!(
+        xml.text().contains("<replayed packets=\"1000\"/><ingress>"),
+        "{}",
+        xml.text()
+    );
     config["ingress"]["sample"] = json!(10);
     config["format"] = json!("json");
-    let sampled = replay(&daemon, &config, &[("capture", &capture)]).expect(200).json();
-    let (packets, left) = (&sampled["replayed"]["packets"], &sampled["replayed"]["not_sampled"]);
+    let sampled = replay(&daemon, &config, &[("capture", &capture)])
+        .expect(200)
+        .json();
+    let (packets, left) = (
+        &sampled["replayed"]["packets"],
+        &sampled["replayed"]["not_sampled"],
+    );
     let (packets, left) = (packets.as_u64().unwrap_or(0), left.as_u64().unwrap_or(0));
     assert_eq!(packets + left, 1000);
     assert!((50..200).contains(&packets), "{sampled}");
@@ -70,9 +86,17 @@ fn events_are_counted_and_none_finds_the_ring_full() -> Result<()> {
                 "metrics": [{ "name": "events", "map": "ring" }, { "name": "failed", "map": ".bss:failed" }]
             }
         });
-        let document = replay(&daemon, &config, &[("capture", &capture)]).expect(200).json();
-        assert_eq!(document["replayed"], json!({ "packets": 500, "events": 500 }));
-        assert_eq!(document["ingress"]["failed"]["entries"][0]["value"], 0, "{document}");
+        let document = replay(&daemon, &config, &[("capture", &capture)])
+            .expect(200)
+            .json();
+        assert_eq!(
+            document["replayed"],
+            json!({ "packets": 500, "events": 500 })
+        );
+        assert_eq!(
+            document["ingress"]["failed"]["entries"][0]["value"], 0,
+            "{document}"
+        );
     }
     Ok(())
 }
@@ -103,19 +127,32 @@ fn a_ready_made_probe_counts_captures() -> Result<()> {
         .into_iter()
         .flat_map(|protocol| {
             [None, Some(7)].map(|vlan| {
-                let options = FrameOptions { protocol, vlan, length: 200, ..FrameOptions::default() };
+                let options = FrameOptions {
+                    protocol,
+                    vlan,
+                    length: 200,
+                    ..FrameOptions::default()
+                };
                 Frame::build(&options).expect("a frame").bytes().to_vec()
             })
         })
         .collect();
     let capture = pcap(frames.iter().map(|frame| (START, &frame[..])));
     let config = probes::configuration("packet-counter", "mon0")?;
-    let document = replay(&daemon, &config, &[("capture", &capture)]).expect(200).json();
-    let entries = document["ingress"]["ingress_protocols"]["entries"].as_array().expect("entries");
+    let document = replay(&daemon, &config, &[("capture", &capture)])
+        .expect(200)
+        .json();
+    let entries = document["ingress"]["ingress_protocols"]["entries"]
+        .as_array()
+        .expect("entries");
     let mut counted: Vec<_> = entries
         .iter()
         .map(|entry| {
-            (entry["key"].as_str(), entry["value"]["packets"].as_u64(), entry["value"]["bytes"].as_u64())
+            (
+                entry["key"].as_str(),
+                entry["value"]["packets"].as_u64(),
+                entry["value"]["bytes"].as_u64(),
+            )
         })
         .collect();
     counted.sort();
@@ -127,12 +164,19 @@ fn a_ready_made_probe_counts_captures() -> Result<()> {
     std::fs::write(path("probe.json"), config.to_string())?;
     std::fs::write(path("a.pcap"), &capture)?;
     std::fs::write(path("b.pcap"), b"x")?;
-    let run = |rest: &[&str]| daemon.client(&[&["replay", "-f", &path("probe.json")], rest].concat());
+    let run =
+        |rest: &[&str]| daemon.client(&[&["replay", "-f", &path("probe.json")], rest].concat());
     let shown = run(&[&path("a.pcap"), "-o", "json"])?;
     let shown: Value = serde_json::from_slice(&shown.stdout)?;
-    assert_eq!((&shown["window"], &shown["replayed"]), (&document["window"], &document["replayed"]));
+    assert_eq!(
+        (&shown["window"], &shown["replayed"]),
+        (&document["window"], &document["replayed"])
+    );
     let table = String::from_utf8(run(&[&path("a.pcap")])?.stdout)?;
-    assert!(table.contains("ingress_protocols") && table.contains("400"), "{table}");
+    assert!(
+        table.contains("ingress_protocols") && table.contains("400"),
+        "{table}"
+    );
     let sent = run(&["--egress-capture", &path("a.pcap"), "-o", "json"])?;
     let sent: Value = serde_json::from_slice(&sent.stdout)?;
     assert_eq!(sent["replayed"], json!({ "packets": 6 }));
@@ -166,9 +210,14 @@ fn a_large_capture_is_counted_to_the_packet() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let config = probes::configuration("packet-counter", "mon0")?;
-    let document = replay(&daemon, &config, &[("capture", &large(PACKETS))]).expect(200).json();
+    let document = replay(&daemon, &config, &[("capture", &large(PACKETS))])
+        .expect(200)
+        .json();
     let counted = &document["ingress"]["ingress_protocols"]["entries"][0]["value"]["packets"];
-    assert_eq!((counted, &document["replayed"]["packets"]), (&json!(PACKETS), &json!(PACKETS)));
+    assert_eq!(
+        (counted, &document["replayed"]["packets"]),
+        (&json!(PACKETS), &json!(PACKETS))
+    );
     Ok(())
 }
 
@@ -177,21 +226,33 @@ fn a_large_capture_is_counted_to_the_packet() -> Result<()> {
 fn a_replay_is_fast() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
-    let packets = if cfg!(debug_assertions) { 20_000 } else { scaled(1_000_000, 5_000_000) };
+    let packets = if cfg!(debug_assertions) {
+        20_000
+    } else {
+        scaled(1_000_000, 5_000_000)
+    };
     let capture = large(packets);
     let config = probes::configuration("packet-counter", "mon0")?;
     let run = |capture: &[u8]| {
         let begun = std::time::Instant::now();
-        let document = replay(&daemon, &config, &[("capture", capture)]).expect(200).json();
+        let document = replay(&daemon, &config, &[("capture", capture)])
+            .expect(200)
+            .json();
         (begun.elapsed(), document)
     };
     // The time of compiling and loading does not grow with the capture.
     let (base, _) = run(&head(1));
     let (took, document) = run(&capture);
     let counted = &document["ingress"]["ingress_protocols"]["entries"][0]["value"]["packets"];
-    assert_eq!((counted, &document["replayed"]["packets"]), (&json!(packets), &json!(packets)));
+    assert_eq!(
+        (counted, &document["replayed"]["packets"]),
+        (&json!(packets), &json!(packets))
+    );
     let rate = packets as f64 / took.saturating_sub(base).as_secs_f64();
-    println!("{packets} packets in {took:?}, {base:?} for none: {:.2} M packets/s", rate / 1e6);
+    println!(
+        "{packets} packets in {took:?}, {base:?} for none: {:.2} M packets/s",
+        rate / 1e6
+    );
     let least = if cfg!(debug_assertions) { 2e4 } else { 1e6 };
     assert!(rate > least, "{rate:.0} packets/s");
     Ok(())
@@ -234,10 +295,17 @@ fn directions_see_a_common_map_in_the_order_of_the_packets() -> Result<()> {
     let frame = frame(0x0800, 60, 1);
     let of = |odd: u64| pcap((0..PACKETS / 2).map(|i| (START + 10 * (2 * i + odd), &frame[..])));
     let captures = [("capture", &of(0)), ("egress-capture", &of(1))];
-    let document =
-        replay(&daemon, &config, &captures.map(|(name, capture)| (name, &capture[..]))).expect(200);
+    let document = replay(
+        &daemon,
+        &config,
+        &captures.map(|(name, capture)| (name, &capture[..])),
+    )
+    .expect(200);
     let document = document.json();
-    assert_eq!(document["ingress"]["turns"]["entries"][0]["value"]["changes"], PACKETS, "{document}");
+    assert_eq!(
+        document["ingress"]["turns"]["entries"][0]["value"]["changes"], PACKETS,
+        "{document}"
+    );
     Ok(())
 }
 
@@ -249,7 +317,13 @@ fn metrics_of_one_queue_show_the_same() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let frames: Vec<Vec<u8>> = (0..6).map(|last| frame(0x0800, 60, last)).collect();
-    let of = |odd: usize| pcap((0..3).map(|i| 2 * i + odd).map(|i| (START + i as u64, &frames[i][..])));
+    let of = |odd: usize| {
+        pcap(
+            (0..3)
+                .map(|i| 2 * i + odd)
+                .map(|i| (START + i as u64, &frames[i][..])),
+        )
+    };
     let metrics = json!([{ "name": "a", "map": "lasts" }, { "name": "b", "map": "lasts" }, { "name": "c", "map": "own" },
         { "name": "d", "map": "own" }]);
     let config = json!({ "name": "queues", "shared_maps": ["lasts"],
@@ -257,12 +331,25 @@ fn metrics_of_one_queue_show_the_same() -> Result<()> {
     let captures = [("capture", &of(0)[..]), ("egress-capture", &of(1)[..])];
     let document = replay(&daemon, &config, &captures).expect(200).json();
     let values = |direction: &str, metric: &str| -> Vec<u64> {
-        let entries = document[direction][metric]["entries"].as_array().expect("entries");
-        entries.iter().map(|entry| entry["value"].as_u64().expect("a number")).collect()
+        let entries = document[direction][metric]["entries"]
+            .as_array()
+            .expect("entries");
+        entries
+            .iter()
+            .map(|entry| entry["value"].as_u64().expect("a number"))
+            .collect()
     };
     for metric in ["a", "b"] {
-        assert_eq!(values("ingress", metric), [0, 1, 2, 3, 4, 5], "{metric}: {document}");
-        assert_eq!(values("egress", metric), [0, 1, 2, 3, 4, 5], "{metric}: {document}");
+        assert_eq!(
+            values("ingress", metric),
+            [0, 1, 2, 3, 4, 5],
+            "{metric}: {document}"
+        );
+        assert_eq!(
+            values("egress", metric),
+            [0, 1, 2, 3, 4, 5],
+            "{metric}: {document}"
+        );
     }
     for metric in ["c", "d"] {
         assert_eq!(values("ingress", metric), [4, 2, 0], "{metric}: {document}");

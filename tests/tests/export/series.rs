@@ -1,4 +1,5 @@
-//! Counters, labels and bounds of the series that Prometheus gets, and the count of windows that collectors have missed.
+//! Counters, labels and bounds of the series that Prometheus gets, and the count of windows that
+//! collectors have missed.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -51,13 +52,22 @@ fn config(senders: &Value) -> Value {
     let merge = json!({ "longest": "max" });
     let ports = json!({ "name": "port", "map": "ports", "snapshot": true, "merge": merge });
     let mut own = json!({ "name": "senders", "map": "senders", "snapshot": true });
-    own.as_object_mut().unwrap().extend(senders.as_object().unwrap().clone());
+    own.as_object_mut()
+        .unwrap()
+        .extend(senders.as_object().unwrap().clone());
     json!({ "interface": "mon0", "ingress": { "source": SOURCE, "metrics": [ports, own] } })
 }
 
 fn send(topology: &Topology, first: u32, addresses: u32, count: u64) -> Result<()> {
-    let spread = Spread { addresses, ports: 1, ..Spread::default() };
-    let options = GeneratorOptions { spread, ..GeneratorOptions::default() };
+    let spread = Spread {
+        addresses,
+        ports: 1,
+        ..Spread::default()
+    };
+    let options = GeneratorOptions {
+        spread,
+        ..GeneratorOptions::default()
+    };
     let mut generator = Generator::new(topology.generator(), "gen0", options)?;
     generator.continue_at(first)?;
     generator.send(count)
@@ -83,16 +93,32 @@ fn sums_are_counters_with_labels_of_choice_and_no_more_than_asked_for() -> Resul
     ensure!(page.one("port_packets_total", &port) == 250.0);
     ensure!(page.one("port_bytes_total", &port) == 250.0 * page.one("port_longest", &port));
     let labels = |page: &Page| {
-        let of = page.samples.keys().filter(|(name, _)| name == "senders_total");
-        of.map(|(_, labels)| labels["sender"].clone()).collect::<Vec<String>>()
+        let of = page
+            .samples
+            .keys()
+            .filter(|(name, _)| name == "senders_total");
+        of.map(|(_, labels)| labels["sender"].clone())
+            .collect::<Vec<String>>()
     };
     let mut first = labels(&page);
     ensure!(first.len() == 11, "{}", page.text);
     first.retain(|label| label != "other");
     ensure!(first.len() == 10, "{}", page.text);
-    ensure!(page.one("senders_total", &[("sender", "other")]) == 150.0, "{}", page.text);
-    ensure!(page.one("twinprobe_export_other_entries", &[("metric", "senders")]) == 15.0, "{}", page.text);
-    ensure!(page.one("twinprobe_export_skipped_total", &[("probe", "p")]) == 15.0, "{}", page.text);
+    ensure!(
+        page.one("senders_total", &[("sender", "other")]) == 150.0,
+        "{}",
+        page.text
+    );
+    ensure!(
+        page.one("twinprobe_export_other_entries", &[("metric", "senders")]) == 15.0,
+        "{}",
+        page.text
+    );
+    ensure!(
+        page.one("twinprobe_export_skipped_total", &[("probe", "p")]) == 15.0,
+        "{}",
+        page.text
+    );
     // A silent sender is removed from the sum, and others replace it.
     wait_for("other senders", PATIENCE, || {
         send(&topology, 100, 5, 50)?;
@@ -100,14 +126,21 @@ fn sums_are_counters_with_labels_of_choice_and_no_more_than_asked_for() -> Resul
         let mut now = labels(&page);
         now.retain(|label| label != "other");
         ensure!(!now.is_empty() && now.len() <= 10, "{now:?}");
-        ensure!(now.iter().all(|label| !first.contains(label)), "{now:?} after {first:?}");
+        ensure!(
+            now.iter().all(|label| !first.contains(label)),
+            "{now:?} after {first:?}"
+        );
         Ok(())
     })?;
-    ensure!(page_total(&daemon, "port_packets_total") > 250.0, "the other metric keeps its sum");
+    ensure!(
+        page_total(&daemon, "port_packets_total") > 250.0,
+        "the other metric keeps its sum"
+    );
     Ok(())
 }
 
-/// A flood of small senders does not hide the largest sender, in any order, and the sum of all is complete.
+/// A flood of small senders does not hide the largest sender, in any order, and the sum of all is
+/// complete.
 #[test]
 fn the_largest_are_shown_whoever_came_first() -> Result<()> {
     let topology = Topology::new()?;
@@ -122,19 +155,34 @@ fn the_largest_are_shown_whoever_came_first() -> Result<()> {
     // The largest entry comes last.
     let spoofed = 3000;
     let base = u32::from(Spread::default().base_address) + spoofed;
-    let spread = Spread { addresses: 1, ports: 1, base_address: base.into(), ..Spread::default() };
-    let options = GeneratorOptions { spread, ..GeneratorOptions::default() };
+    let spread = Spread {
+        addresses: 1,
+        ports: 1,
+        base_address: base.into(),
+        ..Spread::default()
+    };
+    let options = GeneratorOptions {
+        spread,
+        ..GeneratorOptions::default()
+    };
     Generator::new(topology.generator(), "gen0", options)?.send(500)?;
     let page = Page::scrape(&daemon);
     let own = page.samples.iter().filter(|((name, labels), _)| {
-        name == "talker_packets_total" && labels.get("address").is_some_and(|address| address != "other")
+        name == "talker_packets_total"
+            && labels
+                .get("address")
+                .is_some_and(|address| address != "other")
     });
     let own: Vec<f64> = own.map(|(_, number)| *number).collect();
     ensure!(own.len() == 1000 && own.contains(&500.0), "{own:?}");
     let other = page.one("talker_packets_total", &[("address", "other")]);
     ensure!(other == f64::from(spoofed + 1 - 1000), "{other}");
     ensure!(own.iter().sum::<f64>() + other == f64::from(spoofed + 500));
-    ensure!(page.one("twinprobe_export_other_entries", &[("metric", "talker")]) == 2001.0, "{}", page.text);
+    ensure!(
+        page.one("twinprobe_export_other_entries", &[("metric", "talker")]) == 2001.0,
+        "{}",
+        page.text
+    );
     // The same chart for a chosen number, and for one that does not exist.
     let by = |field: &str| {
         let mut config = limited.clone();
@@ -142,12 +190,21 @@ fn the_largest_are_shown_whoever_came_first() -> Result<()> {
         daemon.put("/v1/probes/p", &config)
     };
     let problem = by("octets").expect(422).json();
-    ensure!(problem["errors"][0]["field"] == "ingress.metrics[0].series_by", "{problem}");
-    let message = problem["errors"][0]["message"].as_str().context("a message")?;
+    ensure!(
+        problem["errors"][0]["field"] == "ingress.metrics[0].series_by",
+        "{problem}"
+    );
+    let message = problem["errors"][0]["message"]
+        .as_str()
+        .context("a message")?;
     ensure!(message.contains("packets, bytes, first, last"), "{message}");
     by("last").expect(200);
     let page = Page::scrape(&daemon);
-    ensure!(page.sum("talker_packets_total", &[]) == f64::from(spoofed + 500), "{}", page.text);
+    ensure!(
+        page.sum("talker_packets_total", &[]) == f64::from(spoofed + 500),
+        "{}",
+        page.text
+    );
     Ok(())
 }
 
@@ -172,20 +229,32 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
         (json!({ "map": "pairs", "key_label": "pair" }), "has parts"),
         (json!({ "map": "queue", "key_label": "x" }), "has no keys"),
         (json!({ "map": "queue", "max_series": 1 }), "has no keys"),
-        (json!({ "map": "slots", "snapshot": true, "sum_expires": "1m" }), "are never removed"),
+        (
+            json!({ "map": "slots", "snapshot": true, "sum_expires": "1m" }),
+            "are never removed",
+        ),
     ] {
         let mut metric = metric;
         metric["name"] = json!("m");
-        let config = json!({ "interface": "mon0", "ingress": { "source": queue, "metrics": [metric] } });
+        let config =
+            json!({ "interface": "mon0", "ingress": { "source": queue, "metrics": [metric] } });
         let answer = daemon.put("/v1/probes/p", &config).expect(422);
-        ensure!(answer.text().contains(message), "{message}: {}", answer.text());
-        ensure!(answer.text().contains("ingress.metrics[0]."), "{}", answer.text());
+        ensure!(
+            answer.text().contains(message),
+            "{message}: {}",
+            answer.text()
+        );
+        ensure!(
+            answer.text().contains("ingress.metrics[0]."),
+            "{}",
+            answer.text()
+        );
     }
     Ok(())
 }
 
-/// All places show one number: a window that a named collector misses counts as lost, a window without a collector does
-/// not.
+/// All places show one number: a window that a named collector misses counts as lost, a window
+/// without a collector does not.
 #[test]
 fn windows_are_lost_to_collectors_that_are_named_and_to_nobody_else() -> Result<()> {
     let topology = Topology::new()?;
@@ -193,21 +262,31 @@ fn windows_are_lost_to_collectors_that_are_named_and_to_nobody_else() -> Result<
     let put = |name: &str, collectors: &[&str], status: u16| {
         let mut config = counter_config("mon0", "XDP_PASS");
         config["window"] = json!({ "retain": 2, "collectors": collectors });
-        daemon.put(&format!("/v1/probes/{name}"), &config).expect(status);
+        daemon
+            .put(&format!("/v1/probes/{name}"), &config)
+            .expect(status);
     };
     put("free", &[], 201);
     put("kept", &["archive"], 201);
     let close = |name: &str| {
-        daemon.request("POST", &format!("/v1/probes/{name}/windows"), &[], b"").expect(201);
+        daemon
+            .request("POST", &format!("/v1/probes/{name}/windows"), &[], b"")
+            .expect(201);
     };
-    // The page, the list of probes, the status and the list of windows; and the data in documents about it.
+    // The page, the list of probes, the status and the list of windows; and the data in documents
+    // about it.
     let lost = |name: &str| -> Result<u64> {
-        let page = Page::scrape(&daemon).one("twinprobe_windows_lost_total", &[("probe", name)]) as u64;
-        let listed = daemon.json(&format!("/v1/probes/{name}/windows?after=0"))["lost_windows"].clone();
+        let page =
+            Page::scrape(&daemon).one("twinprobe_windows_lost_total", &[("probe", name)]) as u64;
+        let listed =
+            daemon.json(&format!("/v1/probes/{name}/windows?after=0"))["lost_windows"].clone();
         let status = daemon.json(&format!("/v1/probes/{name}"))["windows"]["lost"].clone();
         let probes = daemon.json("/v1/probes");
         let of_probe = |probe: &&Value| probe["name"] == name;
-        let probe = probes["probes"].as_array().and_then(|probes| probes.iter().find(of_probe)).cloned();
+        let probe = probes["probes"]
+            .as_array()
+            .and_then(|probes| probes.iter().find(of_probe))
+            .cloned();
         let probe = probe.unwrap_or_default()["windows"]["lost"].clone();
         for number in [listed, status, probe] {
             ensure!(number == page, "{name}: {number}, but {page} in /metrics");
@@ -223,7 +302,11 @@ fn windows_are_lost_to_collectors_that_are_named_and_to_nobody_else() -> Result<
     };
     ensure!((told("free", 5), told("kept", 5)) == (Value::Null, json!(1)));
     let gone = daemon.get("/v1/probes/free/windows/1").expect(404);
-    ensure!(gone.text().contains("is not retained any more"), "{}", gone.text());
+    ensure!(
+        gone.text().contains("is not retained any more"),
+        "{}",
+        gone.text()
+    );
     // A window that was removed before a collector was named is not a loss of any collector.
     put("free", &["archive"], 200);
     ensure!(lost("free")? == 0);
@@ -241,7 +324,10 @@ fn the_schema_of_xml_is_served() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let answer = daemon.get("/metrics.xsd").expect(200);
-    ensure!(answer.header("content-type") == Some("application/xml"), "{answer:?}");
+    ensure!(
+        answer.header("content-type") == Some("application/xml"),
+        "{answer:?}"
+    );
     ensure!(answer.text() == include_str!("../../../api/metrics.xsd"));
     Ok(())
 }

@@ -37,16 +37,25 @@ fn tags_that_change_nothing_are_warned_of() -> Result<()> {
         .map(|warning| (&warning["line"], warning["message"].as_str().unwrap()))
         .collect();
     let expected = [
-        (json!(7), "btf_decl_tag(\"ipv5\") on field to of struct key is unknown"),
+        (
+            json!(7),
+            "btf_decl_tag(\"ipv5\") on field to of struct key is unknown",
+        ),
         (
             Value::Null,
             "btf_decl_tag(\"ipv4\") does not fit key.wide of map flows, which is shown without it; it is for four bytes",
         ),
-        (Value::Null, "btf_decl_tag(\"histogram\") does not fit value of map flows"),
+        (
+            Value::Null,
+            "btf_decl_tag(\"histogram\") does not fit value of map flows",
+        ),
     ];
     assert_eq!(warnings.len(), expected.len(), "{warnings:?}");
     for ((line, message), (expected_line, begin)) in warnings.into_iter().zip(expected) {
-        assert!(*line == expected_line && message.starts_with(begin), "{line} {message}");
+        assert!(
+            *line == expected_line && message.starts_with(begin),
+            "{line} {message}"
+        );
     }
     Ok(())
 }

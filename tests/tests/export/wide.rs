@@ -1,5 +1,5 @@
-//! Sums beyond 64 bits: over windows, over CPUs, over a restart and a replacement, in every format and in
-//! merged documents.
+//! Sums beyond 64 bits: over windows, over CPUs, over a restart and a replacement, in every format
+//! and in merged documents.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -95,18 +95,35 @@ impl Scene {
         let (n, cpus) = (self.windows, self.cpus);
         let document = daemon.get("/v1/probes/p/metrics").expect(200);
         for expected in [
-            format!(r#""value":{{"up":{},"down":{},"up_max":{UP}}}"#, n * UP, n * DOWN),
+            format!(
+                r#""value":{{"up":{},"down":{},"up_max":{UP}}}"#,
+                n * UP,
+                n * DOWN
+            ),
             format!(r#""entries":[{{"key":0,"value":{}}}]"#, n * cpus * UP),
             format!(r#""entries":[{{"key":0,"value":{}}}]"#, cpus * UP),
         ] {
-            ensure!(document.text().contains(&expected), "no {expected} in {}", document.text());
+            ensure!(
+                document.text().contains(&expected),
+                "no {expected} in {}",
+                document.text()
+            );
         }
         let stored = format!("/v1/probes/p/windows/{n}");
         let xml = daemon.get(&format!("{stored}?format=xml")).expect(200);
-        for expected in [format!("<up>{}</up>", n * UP), format!("<down>{}</down>", n * DOWN)] {
-            ensure!(xml.text().contains(&expected), "no {expected} in {}", xml.text());
+        for expected in [
+            format!("<up>{}</up>", n * UP),
+            format!("<down>{}</down>", n * DOWN),
+        ] {
+            ensure!(
+                xml.text().contains(&expected),
+                "no {expected} in {}",
+                xml.text()
+            );
         }
-        let samples = daemon.get(&format!("{stored}?format=openmetrics")).expect(200);
+        let samples = daemon
+            .get(&format!("{stored}?format=openmetrics"))
+            .expect(200);
         for expected in [n * UP, n * DOWN, n * cpus * UP, cpus * UP] {
             ensure!(
                 samples.text().contains(&format!(" {expected}\n")),
@@ -122,7 +139,11 @@ impl Scene {
 fn sums_go_on_where_64_bits_end() -> Result<()> {
     let topology = Topology::new()?;
     let cpus = std::thread::available_parallelism()?.get().min(2) as i128;
-    let mut scene = Scene { topology, cpus, windows: 0 };
+    let mut scene = Scene {
+        topology,
+        cpus,
+        windows: 0,
+    };
     let mut daemon = Daemon::start(scene.topology.monitor())?;
     daemon.put("/v1/probes/p", &config("4")).expect(201);
     scene.window(&daemon)?;
@@ -140,7 +161,10 @@ fn sums_go_on_where_64_bits_end() -> Result<()> {
         let text = String::from_utf8_lossy(&output.stdout);
         let expected = [5 * UP, 5 * DOWN, 5 * cpus * UP, cpus * UP];
         for expected in expected {
-            ensure!(text.contains(&format!(": {expected}")), "no {expected} in {text} {output:?}");
+            ensure!(
+                text.contains(&format!(": {expected}")),
+                "no {expected} in {text} {output:?}"
+            );
         }
     }
     Ok(())

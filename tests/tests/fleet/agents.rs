@@ -1,4 +1,5 @@
-//! Many agents as tasks of one process, with the code of the real ones. A thousand of them share a daemon.
+//! Many agents as tasks of one process, with the code of the real ones. A thousand of them share a
+//! daemon.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -44,8 +45,15 @@ impl Agents {
     /// Starts the cluster and its objects, without agents.
     pub fn new(count: usize) -> Result<Self> {
         let limit = getrlimit(Resource::Nofile);
-        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
-        // Each has one connection to the API server. Half of them may ask their daemon at the same moment.
+        setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: limit.maximum,
+                ..limit
+            },
+        )?;
+        // Each has one connection to the API server. Half of them may ask their daemon at the same
+        // moment.
         let needed = count as u64 * 3 / 2 + 1000;
         ensure!(
             limit.maximum.is_none_or(|most| most >= needed),
@@ -53,11 +61,23 @@ impl Agents {
             limit.maximum
         );
         let fleet = Fleet::new(0)?;
-        let daemons = (0..count.div_ceil(PER_DAEMON)).map(|_| daemon()).collect::<Result<_>>()?;
-        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let daemons = (0..count.div_ceil(PER_DAEMON))
+            .map(|_| daemon())
+            .collect::<Result<_>>()?;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?;
         let requests = Arc::new(AdminRequests::new(&fleet)?);
         let folder = tempfile::tempdir_in("/dev/shm")?;
-        let agents = Self { runtime, requests, fleet, daemons, count, folder };
+        let agents = Self {
+            runtime,
+            requests,
+            fleet,
+            daemons,
+            count,
+            folder,
+        };
         agents.runtime.block_on(agents.register())?;
         Ok(agents)
     }
@@ -85,7 +105,9 @@ impl Agents {
         let spec = json!({ "nodeName": node, "serviceAccountName": "twinprobe",
             "automountServiceAccountToken": false, "containers": [container] });
         let pods = format!("/api/v1/namespaces/{NAMESPACE}/pods");
-        self.requests.post(&pods, &json!({ "metadata": { "name": pod }, "spec": spec })).await?;
+        self.requests
+            .post(&pods, &json!({ "metadata": { "name": pod }, "spec": spec }))
+            .await?;
         let bound = json!({ "apiVersion": "v1", "kind": "Pod", "name": pod });
         let spec = json!({ "boundObjectRef": bound, "expirationSeconds": LIFE });
         let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/twinprobe/token");
@@ -98,7 +120,9 @@ impl Agents {
     pub fn start(&self) -> Result<()> {
         for (at, name) in self.names().enumerate() {
             let (daemon, _) = &self.daemons[at / PER_DAEMON];
-            let Address::Unix(socket) = daemon.address() else { panic!("a daemon with a socket") };
+            let Address::Unix(socket) = daemon.address() else {
+                panic!("a daemon with a socket")
+            };
             let options = NodeOptions {
                 server: ApiServerOptions {
                     api_server: self.fleet.cluster.url(),
@@ -147,7 +171,9 @@ impl Agents {
                 match found {
                     Ok(Some(found)) => return Ok((found, began.elapsed().as_secs_f64())),
                     Ok(None) if began.elapsed() < limit => {}
-                    Ok(None) => anyhow::bail!("{what}: not within {limit:?}\n{}", self.fleet.logs()),
+                    Ok(None) => {
+                        anyhow::bail!("{what}: not within {limit:?}\n{}", self.fleet.logs())
+                    }
                     Err(_) if began.elapsed() < limit => {}
                     Err(error) => return Err(error.context(what.to_owned())),
                 }
@@ -161,8 +187,17 @@ impl Agents {
 fn daemon() -> Result<(Daemon, Topology)> {
     let topology = Topology::new()?;
     let most = (PER_DAEMON + 100).to_string();
-    let options = ["--max-connections", &most, "--max-connections-per-client", &most];
-    let options = options.iter().fold(DaemonOptions::default(), |options, word| options.argument(*word));
+    let options = [
+        "--max-connections",
+        &most,
+        "--max-connections-per-client",
+        &most,
+    ];
+    let options = options
+        .iter()
+        .fold(DaemonOptions::default(), |options, word| {
+            options.argument(*word)
+        });
     Ok((Daemon::start_with(topology.monitor(), &options)?, topology))
 }
 
@@ -176,14 +211,21 @@ impl AdminRequests {
     fn new(fleet: &Fleet) -> Result<Self> {
         // An error means that the process has a provider already, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let authorities = Certificate::from_pem_bundle(&std::fs::read(fleet.cluster.authorities())?)?;
+        let authorities =
+            Certificate::from_pem_bundle(&std::fs::read(fleet.cluster.authorities())?)?;
         let http = Client::builder().no_proxy().tls_certs_only(authorities);
         let http = http.timeout(Duration::from_secs(60)).build()?;
-        Ok(Self { http, root: fleet.cluster.url() })
+        Ok(Self {
+            http,
+            root: fleet.cluster.url(),
+        })
     }
 
     async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<String> {
-        let request = self.http.request(method, format!("{}{path}", self.root)).bearer_auth(TOKEN);
+        let request = self
+            .http
+            .request(method, format!("{}{path}", self.root))
+            .bearer_auth(TOKEN);
         let answer = match body {
             Some(body) => request.json(body),
             None => request,
@@ -196,15 +238,21 @@ impl AdminRequests {
     }
 
     async fn post(&self, path: &str, body: &Value) -> Result<Value> {
-        Ok(serde_json::from_str(&self.send(Method::POST, path, Some(body)).await?)?)
+        Ok(serde_json::from_str(
+            &self.send(Method::POST, path, Some(body)).await?,
+        )?)
     }
 
     pub async fn get(&self, path: &str) -> Result<Value> {
-        Ok(serde_json::from_str(&self.send(Method::GET, path, None).await?)?)
+        Ok(serde_json::from_str(
+            &self.send(Method::GET, path, None).await?,
+        )?)
     }
 
     pub async fn figures(&self) -> Result<ServerFigures> {
-        Ok(ServerFigures(self.send(Method::GET, "/metrics", None).await?))
+        Ok(ServerFigures(
+            self.send(Method::GET, "/metrics", None).await?,
+        ))
     }
 }
 
@@ -218,23 +266,38 @@ impl ServerFigures {
             let name = line.split(['{', ' ']).next();
             name == Some(family) && labels.iter().all(|label| line.contains(label))
         });
-        samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+        samples
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum()
     }
 
     /// The requests that the server has answered with what was asked for.
     pub fn requests(&self, verb: &str, resource: &str) -> f64 {
-        let labels = [format!("verb=\"{verb}\""), format!("resource=\"{resource}\""), "code=\"2".to_owned()];
-        self.sum("apiserver_request_total", &labels.each_ref().map(String::as_str))
+        let labels = [
+            format!("verb=\"{verb}\""),
+            format!("resource=\"{resource}\""),
+            "code=\"2".to_owned(),
+        ];
+        self.sum(
+            "apiserver_request_total",
+            &labels.each_ref().map(String::as_str),
+        )
     }
 
     /// All requests about a resource, those that were refused among them.
     pub fn all_requests(&self, resource: &str) -> f64 {
-        self.sum("apiserver_request_total", &[&format!("resource=\"{resource}\"")])
+        self.sum(
+            "apiserver_request_total",
+            &[&format!("resource=\"{resource}\"")],
+        )
     }
 
     /// The requests that had to be repeated.
     pub fn refused(&self) -> f64 {
-        ["code=\"429\"", "code=\"5"].map(|code| self.sum("apiserver_request_total", &[code])).iter().sum()
+        ["code=\"429\"", "code=\"5"]
+            .map(|code| self.sum("apiserver_request_total", &[code]))
+            .iter()
+            .sum()
     }
 
     /// The seconds of processor time.
@@ -245,7 +308,10 @@ impl ServerFigures {
     /// The watches of a resource.
     pub fn watches(&self, resource: &str) -> f64 {
         let resource = format!("resource=\"{resource}\"");
-        self.sum("apiserver_longrunning_requests", &["verb=\"WATCH\"", &resource])
+        self.sum(
+            "apiserver_longrunning_requests",
+            &["verb=\"WATCH\"", &resource],
+        )
     }
 
     /// The bytes of all events of the assignments.

@@ -10,8 +10,15 @@ use twinprobe_tests::wait::{PATIENCE, wait_for};
 use crate::scene::Fleet;
 
 /// The parts of a fleet that are killed and paused.
-const PARTS: [&str; 7] =
-    ["operator", "API server", "etcd", "agent of the canary", "agent", "daemon of the canary", "daemon"];
+const PARTS: [&str; 7] = [
+    "operator",
+    "API server",
+    "etcd",
+    "agent of the canary",
+    "agent",
+    "daemon of the canary",
+    "daemon",
+];
 
 /// Kills a part, and starts that part again.
 fn kill(fleet: &mut Fleet, part: &str) -> Result<()> {
@@ -50,7 +57,8 @@ fn strike(fleet: &mut Fleet, random: &mut Random) -> Result<String> {
     let mut choose = || PARTS[usize::try_from(random.below(7)).unwrap_or_default()];
     let (killed, paused) = (choose(), choose());
     // A restarted process waits for the API server, which waits for etcd.
-    let is_needed = ["API server", "etcd"].contains(&paused) && ["API server", "etcd"].contains(&killed);
+    let is_needed =
+        ["API server", "etcd"].contains(&paused) && ["API server", "etcd"].contains(&killed);
     if killed == paused || is_needed {
         kill(fleet, killed)?;
         return Ok(killed.to_owned());
@@ -64,9 +72,14 @@ fn strike(fleet: &mut Fleet, random: &mut Random) -> Result<String> {
     Ok(format!("{killed} while {paused} stood still"))
 }
 
-/// The revision of the probe on each node, which counts the times that the node has got another configuration.
+/// The revision of the probe on each node, which counts the times that the node has got another
+/// configuration.
 fn revisions(fleet: &Fleet) -> Vec<u64> {
-    fleet.found().into_iter().map(|(_, revision)| revision).collect()
+    fleet
+        .found()
+        .into_iter()
+        .map(|(_, revision)| revision)
+        .collect()
 }
 
 /// A probe with this budget, whose windows all stay for the whole test.
@@ -86,7 +99,11 @@ fn each_rollout_ends_whatever_is_killed_and_no_packet_is_lost() -> Result<()> {
         let help = format!("revision {round}");
         let is_bad = round % 3 == 0;
         let before = revisions(&fleet);
-        let budget = if is_bad { json!({ "nsPerPacket": 0 }) } else { json!({}) };
+        let budget = if is_bad {
+            json!({ "nsPerPacket": 0 })
+        } else {
+            json!({})
+        };
         fleet.apply(&help, &probe_of(&budget))?;
         let mut struck = Vec::new();
         for _ in 0..2 {
@@ -98,7 +115,8 @@ fn each_rollout_ends_whatever_is_killed_and_no_packet_is_lost() -> Result<()> {
             fleet.revive()?;
             fleet.is_at(step)
         });
-        let status = seen.with_context(|| format!("round {round}, killed: {struck:?}\n{}", fleet.logs()))?;
+        let status =
+            seen.with_context(|| format!("round {round}, killed: {struck:?}\n{}", fleet.logs()))?;
         if is_bad {
             let stages = status["conditions"].to_string();
             ensure!(
@@ -110,19 +128,32 @@ fn each_rollout_ends_whatever_is_killed_and_no_packet_is_lost() -> Result<()> {
         }
         wait_for("every node has what the object says", PATIENCE, || {
             let found: Vec<String> = fleet.found().into_iter().map(|(help, _)| help).collect();
-            ensure!(found == vec![last.clone(); 3], "round {round}, killed {struck:?}: {found:?}");
+            ensure!(
+                found == vec![last.clone(); 3],
+                "round {round}, killed {struck:?}: {found:?}"
+            );
             Ok(())
         })?;
-        // No step changes a node twice: each node has one change. With a bad revision only the canary has changes, one
-        // to the revision and one back.
-        let changes: Vec<u64> =
-            revisions(&fleet).iter().zip(&before).map(|(after, before)| after - before).collect();
+        // No step changes a node twice: each node has one change. With a bad revision only the
+        // canary has changes, one to the revision and one back.
+        let changes: Vec<u64> = revisions(&fleet)
+            .iter()
+            .zip(&before)
+            .map(|(after, before)| after - before)
+            .collect();
         let expected = if is_bad { vec![2, 0, 0] } else { vec![1; 3] };
-        ensure!(changes == expected, "round {round}, killed {struck:?}: {changes:?} changes");
+        ensure!(
+            changes == expected,
+            "round {round}, killed {struck:?}: {changes:?} changes"
+        );
     }
     for node in &fleet.nodes {
         let (counted, sent) = node.counted()?;
-        ensure!(counted == sent, "{}: {counted} packets of {sent}", node.name);
+        ensure!(
+            counted == sent,
+            "{}: {counted} packets of {sent}",
+            node.name
+        );
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! The objects of a fleet in a real API server. `make test-fleet` builds the server and runs these tests.
+//! The objects of a fleet in a real API server. `make test-fleet` builds the server and runs these
+//! tests.
 
 mod agents;
 mod attacks;

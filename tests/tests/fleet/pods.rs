@@ -1,4 +1,5 @@
-//! A probe for the pods of one team: objects in the API server, their cgroups, processes and interfaces on real nodes.
+//! A probe for the pods of one team: objects in the API server, their cgroups, processes and
+//! interfaces on real nodes.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -14,14 +15,19 @@ const OF_A_TEAM: &str = "of pods with app=web in namespaces with team=blue";
 
 fn team(fleet: &Fleet, name: &str) -> Result<()> {
     let labels = json!({ "team": name });
-    let namespace =
-        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } });
-    fleet.cluster.kubectl(&["create", "-f", "-"], &namespace.to_string())?;
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } });
+    fleet
+        .cluster
+        .kubectl(&["create", "-f", "-"], &namespace.to_string())?;
     // No controller makes the object here.
-    fleet.cluster.kubectl(&["-n", name, "create", "serviceaccount", "default"], "").map(drop)
+    fleet
+        .cluster
+        .kubectl(&["-n", name, "create", "serviceaccount", "default"], "")
+        .map(drop)
 }
 
-/// Creates a pod's object as a `ReplicaSet` would, and returns the pod, without any part on the node.
+/// Creates a pod's object as a `ReplicaSet` would, and returns the pod, without any part on the
+/// node.
 fn create(fleet: &Fleet, node: &str, team: &str, name: &str) -> Result<Pod> {
     let owner = json!({
         "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-7d9c5b8f4d", "controller": true,
@@ -35,14 +41,28 @@ fn create(fleet: &Fleet, node: &str, team: &str, name: &str) -> Result<Pod> {
         "spec": {
             "nodeName": node, "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0, "containers": [{ "name": "web", "image": "none" }] },
     });
-    fleet.cluster.kubectl(&["create", "-f", "-"], &object.to_string())?;
-    let uid = ["-n", team, "get", "pod", name, "-o", "jsonpath={.metadata.uid}"];
-    Pod::with_uid(CgroupDriver::Systemd, Some(fleet.cluster.kubectl(&uid, "")?.trim()))
+    fleet
+        .cluster
+        .kubectl(&["create", "-f", "-"], &object.to_string())?;
+    let uid = [
+        "-n",
+        team,
+        "get",
+        "pod",
+        name,
+        "-o",
+        "jsonpath={.metadata.uid}",
+    ];
+    Pod::with_uid(
+        CgroupDriver::Systemd,
+        Some(fleet.cluster.kubectl(&uid, "")?.trim()),
+    )
 }
 
 fn of_a_team(help: &str) -> Value {
     let mut object = probe(help, &json!({}));
-    let labels = json!({ "podSelector": { "app": "web" }, "namespaceSelector": { "team": "blue" } });
+    let labels =
+        json!({ "podSelector": { "app": "web" }, "namespaceSelector": { "team": "blue" } });
     object["spec"]["attach"] = labels;
     object
 }
@@ -54,13 +74,16 @@ fn attached(fleet: &Fleet, at: usize, pods: &[&Pod]) -> Result<()> {
     let look = || {
         let status = fleet.nodes[at].daemon().json("/v1/probes/seen");
         let all = status["interfaces"].as_array().into_iter().flatten();
-        let here = all.filter(|at| at["state"] == "attached").filter_map(|at| at["interface"].as_str());
+        let here = all
+            .filter(|at| at["state"] == "attached")
+            .filter_map(|at| at["interface"].as_str());
         let mut here: Vec<&str> = here.collect();
         here.sort_unstable();
         ensure!(here == names, "{status:#}");
         Ok(())
     };
-    wait_for(&format!("node {at}: attached to {names:?}"), PATIENCE, look).with_context(|| fleet.logs())
+    wait_for(&format!("node {at}: attached to {names:?}"), PATIENCE, look)
+        .with_context(|| fleet.logs())
 }
 
 fn send(pod: &Pod, packets: u64) -> Result<()> {
@@ -69,25 +92,42 @@ fn send(pod: &Pod, packets: u64) -> Result<()> {
 
 #[test]
 fn a_probe_for_the_pods_of_one_team_follows_them() -> Result<()> {
-    let fleet = Fleet::with(2, FleetOptions { pods: true, ..FleetOptions::default() })?;
+    let fleet = Fleet::with(
+        2,
+        FleetOptions {
+            pods: true,
+            ..FleetOptions::default()
+        },
+    )?;
     let host = |at: usize| fleet.nodes[at].daemon().namespace();
     for name in ["blue", "red"] {
         team(&fleet, name)?;
     }
     let mut blue = create(&fleet, "n0", "blue", "web-1")?;
     blue.start(host(0))?;
-    fleet.cluster.kubectl(&["apply", "-f", "-"], &of_a_team("first").to_string())?;
+    fleet
+        .cluster
+        .kubectl(&["apply", "-f", "-"], &of_a_team("first").to_string())?;
     let status = fleet.reaches("complete")?;
-    let counts =
-        json!({ "selected": 2, "updated": 2, "running": 1, "failed": 0, "excluded": 1, "silent": 0 });
+    let counts = json!({ "selected": 2, "updated": 2, "running": 1, "failed": 0, "excluded": 1, "silent": 0 });
     ensure!(status["counts"] == counts, "{OF_A_TEAM}: {status:#}");
     attached(&fleet, 0, &[&blue])?;
     attached(&fleet, 1, &[])?;
     let told = fleet.nodes[0].daemon().json("/v1/pods");
-    let told = told["pods"].as_array().context("pods")?.iter().find(|pod| pod["uid"] == *blue.uid);
+    let told = told["pods"]
+        .as_array()
+        .context("pods")?
+        .iter()
+        .find(|pod| pod["uid"] == *blue.uid);
     let told = told.context("the pod")?;
-    ensure!(told["workload"] == json!({ "kind": "Deployment", "name": "web" }), "{told:#}");
-    ensure!(told["namespace_labels"]["team"] == "blue" && told["name"] == "web-1", "{told:#}");
+    ensure!(
+        told["workload"] == json!({ "kind": "Deployment", "name": "web" }),
+        "{told:#}"
+    );
+    ensure!(
+        told["namespace_labels"]["team"] == "blue" && told["name"] == "web-1",
+        "{told:#}"
+    );
 
     // Pods come: one on each node, one of another team.
     let mut red = create(&fleet, "n0", "red", "web-2")?;
@@ -117,10 +157,16 @@ fn a_probe_for_the_pods_of_one_team_follows_them() -> Result<()> {
             .seqs()
             .into_iter()
             .map(|seq| twinprobe_tests::sample::total(&windows.get(seq), "ingress", "seen"));
-        ensure!(list.lost == 0 && seen.sum::<u64>() == packets, "node {at}: {list:?}");
+        ensure!(
+            list.lost == 0 && seen.sum::<u64>() == packets,
+            "node {at}: {list:?}"
+        );
     }
     let revisions = fleet.found();
-    ensure!(revisions == vec![("first".to_owned(), 1); 2], "a pod deploys nothing: {revisions:?}");
+    ensure!(
+        revisions == vec![("first".to_owned(), 1); 2],
+        "a pod deploys nothing: {revisions:?}"
+    );
     // The agents may read what they need, and nothing else.
     let agent = "--as=system:serviceaccount:twinprobe:twinprobe";
     for (verb, what, may) in [
@@ -129,7 +175,9 @@ fn a_probe_for_the_pods_of_one_team_follows_them() -> Result<()> {
         ("list", "secrets", false),
         ("delete", "pods", false),
     ] {
-        let answer = fleet.cluster.kubectl(&["auth", "can-i", verb, what, "-A", agent], "");
+        let answer = fleet
+            .cluster
+            .kubectl(&["auth", "can-i", verb, what, "-A", agent], "");
         ensure!(answer.is_ok() == may, "{verb} {what}: {answer:?}");
     }
     Ok(())
@@ -138,13 +186,17 @@ fn a_probe_for_the_pods_of_one_team_follows_them() -> Result<()> {
 #[test]
 fn without_the_right_to_list_pods_a_node_says_what_to_set() -> Result<()> {
     let fleet = Fleet::new(1)?;
-    fleet.cluster.kubectl(&["apply", "-f", "-"], &of_a_team("first").to_string())?;
+    fleet
+        .cluster
+        .kubectl(&["apply", "-f", "-"], &of_a_team("first").to_string())?;
     let failed = || {
         let object = fleet.object()?;
         let failure = &object["status"]["failures"][0];
         ensure!(failure["stage"] == "pods", "{object:#}");
         ensure!(
-            failure["reason"].as_str().is_some_and(|reason| reason.contains("set fleet.pods")),
+            failure["reason"]
+                .as_str()
+                .is_some_and(|reason| reason.contains("set fleet.pods")),
             "{failure:#}"
         );
         Ok(())
@@ -152,7 +204,9 @@ fn without_the_right_to_list_pods_a_node_says_what_to_set() -> Result<()> {
     wait_for("the node has failed", PATIENCE, failed).with_context(|| fleet.logs())?;
     let agent = "--as=system:serviceaccount:twinprobe:twinprobe";
     for what in ["pods", "namespaces", "services", "secrets"] {
-        let answer = fleet.cluster.kubectl(&["auth", "can-i", "list", what, "-A", agent], "");
+        let answer = fleet
+            .cluster
+            .kubectl(&["auth", "can-i", "list", what, "-A", agent], "");
         ensure!(answer.is_err(), "{what}: {answer:?}");
     }
     Ok(())
@@ -162,17 +216,36 @@ fn without_the_right_to_list_pods_a_node_says_what_to_set() -> Result<()> {
 #[test]
 fn addresses_of_services_have_the_names_of_services_beside_pods() -> Result<()> {
     let daemons = DaemonOptions::default().argument("--names=pods");
-    let fleet =
-        Fleet::with(1, FleetOptions { pods: true, services: true, daemons, ..FleetOptions::default() })?;
+    let fleet = Fleet::with(
+        1,
+        FleetOptions {
+            pods: true,
+            services: true,
+            daemons,
+            ..FleetOptions::default()
+        },
+    )?;
     team(&fleet, "blue")?;
     let create = |name: &str, more: Value| -> Result<String> {
         let mut spec = json!({ "ports": [{ "port": 80 }], "selector": { "app": "web" } });
-        spec.as_object_mut().context("a spec")?.extend(more.as_object().cloned().unwrap_or_default());
+        spec.as_object_mut()
+            .context("a spec")?
+            .extend(more.as_object().cloned().unwrap_or_default());
         let object = json!({
             "apiVersion": "v1", "kind": "Service", "metadata": { "name": name, "namespace": "blue" }, "spec": spec,
         });
-        fleet.cluster.kubectl(&["create", "-f", "-"], &object.to_string())?;
-        let address = ["-n", "blue", "get", "service", name, "-o", "jsonpath={.spec.clusterIP}"];
+        fleet
+            .cluster
+            .kubectl(&["create", "-f", "-"], &object.to_string())?;
+        let address = [
+            "-n",
+            "blue",
+            "get",
+            "service",
+            name,
+            "-o",
+            "jsonpath={.spec.clusterIP}",
+        ];
         Ok(fleet.cluster.kubectl(&address, "")?.trim().to_owned())
     };
     let daemon = fleet.nodes[0].daemon();
@@ -185,7 +258,15 @@ fn addresses_of_services_have_the_names_of_services_beside_pods() -> Result<()> 
         .with_context(|| fleet.logs())
     };
     let service = |name: &str| json!([{ "name": format!("{name} (Service)"), "from": "pods" }]);
-    let own = ["-n", "default", "get", "service", "kubernetes", "-o", "jsonpath={.spec.clusterIP}"];
+    let own = [
+        "-n",
+        "default",
+        "get",
+        "service",
+        "kubernetes",
+        "-o",
+        "jsonpath={.spec.clusterIP}",
+    ];
     let own = fleet.cluster.kubectl(&own, "")?;
     named(own.trim(), service("default/kubernetes"))?;
     let web = create("web", json!({}))?;
@@ -195,16 +276,38 @@ fn addresses_of_services_have_the_names_of_services_beside_pods() -> Result<()> 
     let db = create("db", json!({}))?;
     named(&db, service("blue/db"))?;
     // The chart has such an object as well, for the webhook.
-    let all = ["get", "services", "-A", "-o", "jsonpath={.items[*].spec.clusterIP}"];
+    let all = [
+        "get",
+        "services",
+        "-A",
+        "-o",
+        "jsonpath={.items[*].spec.clusterIP}",
+    ];
     let all = fleet.cluster.kubectl(&all, "")?;
-    let addresses = all.split_whitespace().filter(|address| *address != "None").count();
+    let addresses = all
+        .split_whitespace()
+        .filter(|address| *address != "None")
+        .count();
     ensure!(addresses == 4, "{all}");
-    ensure!(daemon.json("/v1/pods")["services"] == addresses, "{}", daemon.json("/v1/pods"));
-    fleet.cluster.kubectl(&["-n", "blue", "delete", "service", "web"], "")?;
+    ensure!(
+        daemon.json("/v1/pods")["services"] == addresses,
+        "{}",
+        daemon.json("/v1/pods")
+    );
+    fleet
+        .cluster
+        .kubectl(&["-n", "blue", "delete", "service", "web"], "")?;
     named(&web, json!([]))?;
     let agent = "--as=system:serviceaccount:twinprobe:twinprobe";
-    for (verb, may) in [("list", true), ("watch", true), ("create", false), ("delete", false)] {
-        let answer = fleet.cluster.kubectl(&["auth", "can-i", verb, "services", "-A", agent], "");
+    for (verb, may) in [
+        ("list", true),
+        ("watch", true),
+        ("create", false),
+        ("delete", false),
+    ] {
+        let answer = fleet
+            .cluster
+            .kubectl(&["auth", "can-i", verb, "services", "-A", agent], "");
         ensure!(answer.is_ok() == may, "{verb}: {answer:?}");
     }
     Ok(())

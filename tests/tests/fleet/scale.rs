@@ -1,5 +1,5 @@
-//! The costs of many agents: a change, rest, and a restart of the API server. The figures are printed, and kept in a file beside
-//! the API server.
+//! The costs of many agents: a change, rest, and a restart of the API server. The figures are
+//! printed, and kept in a file beside the API server.
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -12,7 +12,8 @@ use twinprobe_tests::{scaled, soak};
 
 use crate::agents::Agents;
 
-/// The longest time until a change reaches all nodes. A busy machine has little processor time for each node.
+/// The longest time until a change reaches all nodes. A busy machine has little processor time for
+/// each node.
 const CONVERGENCE: Duration = Duration::from_mins(40);
 /// The time at rest in which requests are counted.
 const REST: Duration = Duration::from_secs(20);
@@ -20,34 +21,56 @@ const PROBE: &str = "/apis/twinprobe.dev/v1alpha1/monitoringprobes/seen";
 const REPORTS: &str = "/apis/twinprobe.dev/v1alpha1/probereports";
 const ASSIGNMENT: &str = "/apis/twinprobe.dev/v1alpha1/probeassignments/seen";
 /// The kinds that agents ask for.
-const KINDS: [&str; 4] = ["probeassignments", "proberevisions", "probereports", "nodes"];
+const KINDS: [&str; 4] = [
+    "probeassignments",
+    "proberevisions",
+    "probereports",
+    "nodes",
+];
 
 /// The resident memory of a process in KiB.
 fn resident(process: u32) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .context("VmRSS")?;
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 
 /// The processor time that a process has taken, in seconds.
 fn processor(process: u32) -> Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // The name of the process is in brackets and may contain spaces and brackets, so the last bracket ends it.
+    // The name of the process is in brackets and may contain spaces and brackets, so the last
+    // bracket ends it.
     let (_, fields) = stat.rsplit_once(") ").context("a name")?;
     let times = fields.split(' ').skip(11).take(2).map(str::parse::<f64>);
     Ok(times.sum::<Result<f64, _>>()? / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// The processor time of all that takes part: the API server, etcd, the operator, the daemons, and the agents with this test.
+/// The processor time of all that takes part: the API server, etcd, the operator, the daemons, and
+/// the agents with this test.
 fn processors(agents: &Agents) -> Result<[f64; 5]> {
     let [server, etcd] = agents.fleet.cluster.processes();
     let daemons = agents.daemons().map(processor).sum::<Result<f64>>()?;
     let operator = processor(operator(agents)?)?;
-    Ok([processor(server)?, processor(etcd)?, operator, daemons, processor(std::process::id())?])
+    Ok([
+        processor(server)?,
+        processor(etcd)?,
+        operator,
+        daemons,
+        processor(std::process::id())?,
+    ])
 }
 
 fn operator(agents: &Agents) -> Result<u32> {
-    Ok(agents.fleet.operator.as_ref().context("an operator")?.0.id())
+    Ok(agents
+        .fleet
+        .operator
+        .as_ref()
+        .context("an operator")?
+        .0
+        .id())
 }
 
 /// The figures so far, a line each.
@@ -90,13 +113,20 @@ fn measure(count: usize) -> Result<()> {
     change(&agents, "third", &mut report)?;
     held(&agents, &mut report)?;
     let file = format!("kubernetes/scale-{count}.txt");
-    std::fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join(file), report.text)?;
+    std::fs::write(
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(file),
+        report.text,
+    )?;
     Ok(())
 }
 
-/// Tells the memory of the operator and of the API server, and how often the operator's watch has ended early.
+/// Tells the memory of the operator and of the API server, and how often the operator's watch has
+/// ended early.
 fn held(agents: &Agents, report: &mut ScaleReport) -> Result<()> {
-    let memory = (resident(operator(agents)?)?, resident(agents.fleet.cluster.processes()[0])?);
+    let memory = (
+        resident(operator(agents)?)?,
+        resident(agents.fleet.cluster.processes()[0])?,
+    );
     let cut = failed_watches(agents) - report.ends;
     report.tell(&format!(
         "memory of the operator: {} KiB; of the API server: {} KiB; the operator's watch of the reports was cut off {cut} times",
@@ -107,7 +137,11 @@ fn held(agents: &Agents, report: &mut ScaleReport) -> Result<()> {
 
 /// Returns how often the operator's watch of the reports has failed so far.
 fn failed_watches(agents: &Agents) -> usize {
-    agents.fleet.said("operator").matches("watch of the reports failed").count()
+    agents
+        .fleet
+        .said("operator")
+        .matches("watch of the reports failed")
+        .count()
 }
 
 /// Starts the agents.
@@ -129,11 +163,17 @@ fn start(agents: &Agents, report: &mut ScaleReport) -> Result<()> {
 /// Waits until all agents watch. Returns the seconds since `began`.
 fn all_watch(agents: &Agents, began: Instant) -> Result<f64> {
     let count = agents.count as f64;
-    let ((), seconds) = agents.until("all agents watch", began, CONVERGENCE, |requests| async move {
-        let figures = requests.figures().await?;
-        let are_all = figures.watches("probeassignments") >= count && figures.watches("nodes") >= count;
-        Ok(are_all.then_some(()))
-    })?;
+    let ((), seconds) = agents.until(
+        "all agents watch",
+        began,
+        CONVERGENCE,
+        |requests| async move {
+            let figures = requests.figures().await?;
+            let are_all =
+                figures.watches("probeassignments") >= count && figures.watches("nodes") >= count;
+            Ok(are_all.then_some(()))
+        },
+    )?;
     Ok(seconds)
 }
 
@@ -163,7 +203,8 @@ fn change(agents: &Agents, help: &str, report: &mut ScaleReport) -> Result<()> {
     let most = has_come(|status, enough| status["counts"]["running"].as_u64() >= Some(enough))?;
     let all = has_come(|status, _| status["step"] == "complete")?;
     let after = agents.figures()?;
-    let requests = |verb, resource| (after.requests(verb, resource) - before.requests(verb, resource)) / n;
+    let requests =
+        |verb, resource| (after.requests(verb, resource) - before.requests(verb, resource)) / n;
     let reads = requests("GET", "proberevisions");
     let writes = requests("POST", "probereports") + requests("PATCH", "probereports");
     let bytes = (after.event_bytes() - before.event_bytes()) / n;
@@ -180,13 +221,26 @@ fn change(agents: &Agents, help: &str, report: &mut ScaleReport) -> Result<()> {
         "processor time in these {all:.1} s: API server {server:.1} s, etcd {etcd:.1} s, operator {operator:.1} s, daemons \
          {daemons:.1} s, agents {own:.1} s"
     ));
-    ensure!((1.0..1.1).contains(&writes), "{writes} reports for each node");
+    ensure!(
+        (1.0..1.1).contains(&writes),
+        "{writes} reports for each node"
+    );
     let reports = agents.get(REPORTS)?;
     let reports = reports["items"].as_array().context("reports")?;
-    let longest = reports.iter().map(|it| it["spec"].to_string().len()).max().unwrap_or_default();
-    ensure!(reports.len() == agents.count && longest < 1024, "{} reports, {longest} bytes", reports.len());
+    let longest = reports
+        .iter()
+        .map(|it| it["spec"].to_string().len())
+        .max()
+        .unwrap_or_default();
+    ensure!(
+        reports.len() == agents.count && longest < 1024,
+        "{} reports, {longest} bytes",
+        reports.len()
+    );
     let assignment = agents.get(ASSIGNMENT)?["spec"].to_string().len();
-    report.tell(&format!("the longest report has {longest} bytes, the assignment {assignment} bytes"));
+    report.tell(&format!(
+        "the longest report has {longest} bytes, the assignment {assignment} bytes"
+    ));
     Ok(())
 }
 
@@ -195,8 +249,14 @@ fn rest(agents: &Agents, report: &mut ScaleReport) -> Result<()> {
     let before = agents.figures()?;
     std::thread::sleep(REST);
     let after = agents.figures()?;
-    let rest: f64 = KINDS.iter().map(|kind| after.all_requests(kind) - before.all_requests(kind)).sum();
-    report.tell(&format!("at rest: {rest} requests in {} s of all agents and the operator", REST.as_secs()));
+    let rest: f64 = KINDS
+        .iter()
+        .map(|kind| after.all_requests(kind) - before.all_requests(kind))
+        .sum();
+    report.tell(&format!(
+        "at rest: {rest} requests in {} s of all agents and the operator",
+        REST.as_secs()
+    ));
     Ok(())
 }
 
@@ -223,7 +283,10 @@ fn restart(agents: &mut Agents, report: &mut ScaleReport) -> Result<()> {
     })?;
     report.ends = failed_watches(agents);
     let figures = agents.figures()?;
-    let lists: f64 = ["probeassignments", "nodes"].map(|kind| figures.requests("LIST", kind)).iter().sum();
+    let lists: f64 = ["probeassignments", "nodes"]
+        .map(|kind| figures.requests("LIST", kind))
+        .iter()
+        .sum();
     report.tell(&format!(
         "restart of the API server: all watch again {seconds:.1} s after it is ready; for each node {:.2} lists, {:.2} requests that \
          were repeated, {:.1} ms of the API server; at most {:.0} requests a second",

@@ -23,7 +23,10 @@ use crate::scene::{NAMESPACE, refused};
 const PORT: u16 = 9470;
 const TOKEN: &str = "a-token-of-the-stream";
 /// The objects as people apply them.
-const OBJECTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/kubernetes/stream.yaml");
+const OBJECTS: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../deploy/kubernetes/stream.yaml"
+);
 
 /// A daemon with its own cable to the host, like a pod of a DaemonSet.
 pub struct Member {
@@ -34,15 +37,17 @@ pub struct Member {
 }
 
 impl Member {
-    /// Starts a daemon with the probe `p`, whose configuration gets these fields. `at` is part of its name
-    /// and address.
+    /// Starts a daemon with the probe `p`, whose configuration gets these fields. `at` is part of
+    /// its name and address.
     pub fn new(at: u8, files: &Path, fields: &Value) -> Result<Self> {
         let (name, topology) = (format!("n{at}"), Topology::new()?);
         let (here, there) = (format!("tps{}x{at}", std::process::id()), "api0");
         let address = format!("198.18.{at}.2");
         let host = Namespace::current()?;
         veth_pair(&host, &here, topology.monitor(), there)?;
-        for (namespace, interface, number) in [(&host, here.as_str(), 1), (topology.monitor(), there, 2)] {
+        for (namespace, interface, number) in
+            [(&host, here.as_str(), 1), (topology.monitor(), there, 2)]
+        {
             namespace.run("ip", &["link", "set", interface, "arp", "on"])?;
             let address = format!("198.18.{at}.{number}/30");
             namespace.run("ip", &["address", "add", &address, "dev", interface])?;
@@ -71,21 +76,38 @@ impl Member {
             config[field] = value.clone();
         }
         daemon.put("/v1/probes/p", &config).expect(201);
-        Ok(Self { name, address, daemon, topology })
+        Ok(Self {
+            name,
+            address,
+            daemon,
+            topology,
+        })
     }
 
     /// Sends this many packets in a second, until the value is dropped.
     pub fn traffic(&self, rate: u64) -> Result<Running> {
-        let generator = Generator::new(self.topology.generator(), "gen0", GeneratorOptions::default())?;
-        Ok(generator.spawn(Load { rate: Some(rate), ..Load::default() }))
+        let generator = Generator::new(
+            self.topology.generator(),
+            "gen0",
+            GeneratorOptions::default(),
+        )?;
+        Ok(generator.spawn(Load {
+            rate: Some(rate),
+            ..Load::default()
+        }))
     }
 
     /// Closes a window, and waits until the stream has acknowledged it.
     fn is_streamed(&self) -> Result<()> {
-        self.daemon.post("/v1/probes/p/windows", &json!({})).expect(201);
+        self.daemon
+            .post("/v1/probes/p/windows", &json!({}))
+            .expect(201);
         wait_for("an acknowledgement", PATIENCE, || {
             let list = self.daemon.json("/v1/probes/p/windows?collector=archive");
-            ensure!(list["windows"].as_array().is_some_and(Vec::is_empty), "{list}");
+            ensure!(
+                list["windows"].as_array().is_some_and(Vec::is_empty),
+                "{list}"
+            );
             Ok(())
         })
     }
@@ -95,14 +117,18 @@ impl Member {
     }
 }
 
-/// Writes the certificate of all daemons, which names only the Service, and their token with this role.
+/// Writes the certificate of all daemons, which names only the Service, and their token with this
+/// role.
 pub fn credentials(files: &Path, role: &str) -> Result<()> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
     let (key, service) = (KeyPair::generate()?, format!("twinprobe.{NAMESPACE}.svc"));
     let certificate = CertificateParams::new(vec![service])?.signed_by(&key, &authority)?;
-    let digest = Sha256::digest(TOKEN).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let digest = Sha256::digest(TOKEN)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect::<String>();
     for (name, text) in [
         ("ca", authority.pem()),
         ("cert", certificate.pem()),
@@ -125,15 +151,22 @@ pub fn endpoints(cluster: &Cluster, members: &[&Member]) -> Result<()> {
         "ports": [{ "name": "metrics", "port": 9471 }, { "name": "api", "port": PORT }],
         "endpoints": endpoints,
     });
-    cluster.kubectl(&["apply", "-f", "-"], &slice.to_string()).map(drop)
+    cluster
+        .kubectl(&["apply", "-f", "-"], &slice.to_string())
+        .map(drop)
 }
 
 /// The configuration of the ConfigMap, with the paths and the receiver of this machine.
 fn configuration(objects: &str, cluster: &Cluster, folder: &Path) -> Result<Value> {
     let documents = yaml_serde::Deserializer::from_str(objects);
     let objects: Result<Vec<Value>, _> = documents.map(serde::Deserialize::deserialize).collect();
-    let map = objects?.into_iter().find(|object| object["kind"] == "ConfigMap").context("a ConfigMap")?;
-    let text = map["data"]["stream.yaml"].as_str().context("a configuration")?;
+    let map = objects?
+        .into_iter()
+        .find(|object| object["kind"] == "ConfigMap")
+        .context("a ConfigMap")?;
+    let text = map["data"]["stream.yaml"]
+        .as_str()
+        .context("a configuration")?;
     let mut config: Value = yaml_serde::from_str(text)?;
     ensure!(config["from"]["kubernetes"] == true, "{config}");
     let file = |name: &str| folder.join(name);
@@ -156,51 +189,85 @@ fn stream(folder: &TempDir, config: &Value) -> Result<Command> {
 
 #[test]
 fn a_stream_follows_the_daemons_behind_a_service() -> Result<()> {
-    let mut cluster = Cluster::start(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("kubernetes/bin"))?;
+    let mut cluster =
+        Cluster::start(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("kubernetes/bin"))?;
     cluster.kubectl(&["create", "namespace", NAMESPACE], "")?;
     let objects = fs::read_to_string(OBJECTS)?;
     cluster.kubectl(&["apply", "-f", "-"], &objects)?;
     let folder = tempfile::tempdir()?;
     credentials(folder.path(), "collector")?;
-    let account = cluster.kubectl(&["-n", NAMESPACE, "create", "token", "twinprobe-stream"], "")?;
+    let account = cluster.kubectl(
+        &["-n", NAMESPACE, "create", "token", "twinprobe-stream"],
+        "",
+    )?;
     fs::write(folder.path().join("account"), &account)?;
-    refused(cluster.kubectl_as(account.trim(), &["-n", NAMESPACE, "get", "secrets"], ""), "forbidden")?;
+    refused(
+        cluster.kubectl_as(account.trim(), &["-n", NAMESPACE, "get", "secrets"], ""),
+        "forbidden",
+    )?;
 
     let fields = json!({ "window": { "collectors": ["archive"] } });
     let members = (0..3).map(|at| Member::new(at, folder.path(), &fields));
     let members: Vec<Member> = members.collect::<Result<_>>()?;
-    let [first, second, third] = &members[..] else { unreachable!("three daemons") };
+    let [first, second, third] = &members[..] else {
+        unreachable!("three daemons")
+    };
     endpoints(&cluster, &[first, second])?;
     let config = configuration(&objects, &cluster, folder.path())?;
     let log = folder.path().join("stream.log");
     let said = || fs::read_to_string(&log).unwrap_or_default();
-    let running = Ended(stream(&folder, &config)?.stderr(File::create(&log)?).spawn()?);
+    let running = Ended(
+        stream(&folder, &config)?
+            .stderr(File::create(&log)?)
+            .spawn()?,
+    );
     (first.is_streamed().and_then(|()| second.is_streamed())).with_context(said)?;
 
     // A daemon starts, another one ends, and the API server is down for a while.
     endpoints(&cluster, &[second, third])?;
     third.is_streamed().with_context(said)?;
     cluster.restart(|| second.is_streamed())?;
-    first.daemon.post("/v1/probes/p/windows", &json!({})).expect(201);
+    first
+        .daemon
+        .post("/v1/probes/p/windows", &json!({}))
+        .expect(201);
     second.is_streamed().with_context(said)?;
     let left = first.daemon.json("/v1/probes/p/windows?collector=archive");
-    assert_eq!(left["windows"].as_array().map(Vec::len), Some(1), "{}", said());
+    assert_eq!(
+        left["windows"].as_array().map(Vec::len),
+        Some(1),
+        "{}",
+        said()
+    );
     endpoints(&cluster, &[first, second, third])?;
     wait_for("the daemon that comes back", PATIENCE, || {
         let left = first.daemon.json("/v1/probes/p/windows?collector=archive");
-        ensure!(left["windows"].as_array().is_some_and(Vec::is_empty), "{left}\n{}", said());
+        ensure!(
+            left["windows"].as_array().is_some_and(Vec::is_empty),
+            "{left}\n{}",
+            said()
+        );
         Ok(())
     })?;
     drop(running);
 
     // A stream with `--once` asks each daemon once, and ends.
-    third.daemon.post("/v1/probes/p/windows", &json!({})).expect(201);
+    third
+        .daemon
+        .post("/v1/probes/p/windows", &json!({}))
+        .expect(201);
     let output = stream(&folder, &config)?.arg("--once").output()?;
     let text = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success() && text.contains("sent 1 windows"), "{text}");
+    ensure!(
+        output.status.success() && text.contains("sent 1 windows"),
+        "{text}"
+    );
     fs::write(folder.path().join("account"), "nothing")?;
     let output = stream(&folder, &config)?.arg("--dry-run").output()?;
     let text = String::from_utf8_lossy(&output.stderr);
-    ensure!(text.contains("from.kubernetes") && text.contains("(401)"), "{text}");
+    ensure!(
+        text.contains("from.kubernetes") && text.contains("(401)"),
+        "{text}"
+    );
     Ok(())
 }

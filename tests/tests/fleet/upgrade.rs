@@ -24,14 +24,27 @@ fn the_exchange_of_every_pod_loses_no_packet_and_changes_no_probe() -> Result<()
         })?;
     }
     // A rollout continues after the exchange.
-    ensure!(fleet.found() == vec![("first".to_owned(), 1); 3], "{:?}", fleet.found());
+    ensure!(
+        fleet.found() == vec![("first".to_owned(), 1); 3],
+        "{:?}",
+        fleet.found()
+    );
     let status = fleet.object()?["status"].clone();
-    ensure!(status["revision"] == before["revision"] && status["counts"]["running"] == 3, "{status:#}");
+    ensure!(
+        status["revision"] == before["revision"] && status["counts"]["running"] == 3,
+        "{status:#}"
+    );
     for node in &fleet.nodes {
         let (counted, sent) = node.counted()?;
-        ensure!(counted == sent, "{}: {counted} packets of {sent}", node.name);
+        ensure!(
+            counted == sent,
+            "{}: {counted} packets of {sent}",
+            node.name
+        );
     }
     fleet.apply("second", &json!({}))?;
-    fleet.reaches("complete").context("a rollout after the update")?;
+    fleet
+        .reaches("complete")
+        .context("a rollout after the update")?;
     Ok(())
 }

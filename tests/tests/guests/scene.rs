@@ -44,8 +44,12 @@ pub fn of_object(elf: &[u8]) -> Value {
 /// The compilers that are installed.
 pub fn clangs() -> Vec<String> {
     let names = (11..=21).rev().map(|version| format!("clang-{version}"));
-    let is_there =
-        |name: &String| Command::new(name).arg("--version").output().is_ok_and(|run| run.status.success());
+    let is_there = |name: &String| {
+        Command::new(name)
+            .arg("--version")
+            .output()
+            .is_ok_and(|run| run.status.success())
+    };
     names.filter(is_there).collect()
 }
 
@@ -58,7 +62,11 @@ pub fn compile(clang: &str, path: &Path, more: &[&str]) -> Result<Vec<u8>> {
         .args(["-c", "-o", "-"])
         .arg(path)
         .output()?;
-    ensure!(output.status.success(), "{clang}: {}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "{clang}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(output.stdout)
 }
 
@@ -69,7 +77,11 @@ pub fn stripped(elf: &[u8]) -> Result<Vec<u8>> {
 
 /// Returns the object without type information.
 pub fn without_types(elf: &[u8]) -> Result<Vec<u8>> {
-    changed(elf, "llvm-objcopy", &["--remove-section=.BTF", "--remove-section=.BTF.ext"])
+    changed(
+        elf,
+        "llvm-objcopy",
+        &["--remove-section=.BTF", "--remove-section=.BTF.ext"],
+    )
 }
 
 /// Returns the object as a tool of LLVM has changed it.
@@ -77,8 +89,11 @@ fn changed(elf: &[u8], tool: &str, arguments: &[&str]) -> Result<Vec<u8>> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("object.o");
     std::fs::write(&path, elf)?;
-    let status =
-        Command::new(tool).args(arguments).arg(&path).status().with_context(|| format!("start {tool}"))?;
+    let status = Command::new(tool)
+        .args(arguments)
+        .arg(&path)
+        .status()
+        .with_context(|| format!("start {tool}"))?;
     ensure!(status.success(), "{tool}: {status}");
     Ok(std::fs::read(path)?)
 }

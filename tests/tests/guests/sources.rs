@@ -10,7 +10,9 @@ use crate::scene::{at_xdp, source, variable};
 /// Deploys a guest at XDP under its own name.
 fn deploy(daemon: &Daemon, name: &str, metrics: &[&str]) -> Result<()> {
     let config = at_xdp(&json!({ "source": source(name)? }), metrics);
-    daemon.put(&format!("/v1/probes/{name}"), &config).expect(201);
+    daemon
+        .put(&format!("/v1/probes/{name}"), &config)
+        .expect(201);
     Ok(())
 }
 
@@ -22,7 +24,10 @@ fn sources_run_as_they_are() -> Result<()> {
     deploy("vmlinux", &[".bss:ipv4"])?;
     deploy("headers", &[".bss:packets"])?;
     deploy("bare", &[".bss:ipv4"])?;
-    deploy("externs", &[".bss:version", ".bss:present", ".bss:missing", ".bss:hints"])?;
+    deploy(
+        "externs",
+        &[".bss:version", ".bss:present", ".bss:missing", ".bss:hints"],
+    )?;
     deploy("core-read", &[".bss:known", ".bss:unknown"])?;
     deploy("early", &["packets"])?;
     deploy("branches", &[".bss:packets"])?;
@@ -32,25 +37,62 @@ fn sources_run_as_they_are() -> Result<()> {
     deploy("parts", &[".bss:bytes", "events"])?;
     deploy("module-types", &[".bss:packets"])?;
     deploy("submodule", &[".bss:bytes", "events"])?;
-    deploy("sections", &[".data.counters:first", ".bss.counters:second", ".rodata.settings:step"])?;
+    deploy(
+        "sections",
+        &[
+            ".data.counters:first",
+            ".bss.counters:second",
+            ".rodata.settings:step",
+        ],
+    )?;
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
-    let read = |probe: &str, name: &str| variable(&daemon.json(&format!("/v1/probes/{probe}/metrics")), name);
-    assert_eq!((read("vmlinux", "ipv4")?, read("headers", "packets")?), (10, 10));
+    let read = |probe: &str, name: &str| {
+        variable(&daemon.json(&format!("/v1/probes/{probe}/metrics")), name)
+    };
+    assert_eq!(
+        (read("vmlinux", "ipv4")?, read("headers", "packets")?),
+        (10, 10)
+    );
     assert_eq!(read("bare", "ipv4")?, 10);
-    assert_eq!((read("branches", "packets")?, read("typed-events", "packets")?), (10, 10));
-    assert_eq!((read("trie-key", "bytes")?, read("limits", "packets")?), (600, 10));
-    assert_eq!((read("parts", "bytes")?, read("module-types", "packets")?), (480, 10));
+    assert_eq!(
+        (
+            read("branches", "packets")?,
+            read("typed-events", "packets")?
+        ),
+        (10, 10)
+    );
+    assert_eq!(
+        (read("trie-key", "bytes")?, read("limits", "packets")?),
+        (600, 10)
+    );
+    assert_eq!(
+        (read("parts", "bytes")?, read("module-types", "packets")?),
+        (480, 10)
+    );
     assert_eq!(read("submodule", "bytes")?, 10 * (64 + 60));
     let early = daemon.json("/v1/probes/early/metrics");
     // A map without types is shown as it is in memory.
-    ensure!(early["ingress"]["packets"]["entries"][0]["value"] == "0x0a00000000000000", "{early}");
+    ensure!(
+        early["ingress"]["packets"]["entries"][0]["value"] == "0x0a00000000000000",
+        "{early}"
+    );
     assert_eq!(
-        (read("sections", "first")?, read("sections", "second")?, read("sections", "step")?),
+        (
+            read("sections", "first")?,
+            read("sections", "second")?,
+            read("sections", "step")?
+        ),
         (60, 20, 2)
     );
     assert!(read("externs", "version")? > 0x0004_0000);
-    assert_eq!((read("externs", "missing")?, read("externs", "hints")?), (0, 0));
-    assert_eq!((read("core-read", "known")?, read("core-read", "unknown")?), (1, 0));
+    assert_eq!(
+        (read("externs", "missing")?, read("externs", "hints")?),
+        (0, 0)
+    );
+    assert_eq!(
+        (read("core-read", "known")?, read("core-read", "unknown")?),
+        (1, 0)
+    );
     Ok(())
 }
 
@@ -65,11 +107,25 @@ fn sources_of_projects_run_as_they_are() -> Result<()> {
     deploy("hashes", &[".bss:of_bytes", ".bss:of_words", ".bss:states"])?;
     deploy("integers", &[".bss:bytes", ".bss:largest"])?;
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
-    let read = |probe: &str, name: &str| variable(&daemon.json(&format!("/v1/probes/{probe}/metrics")), name);
-    assert_eq!((read("integers", "bytes")?, read("integers", "largest")?), (600, 0xffff));
-    assert_eq!((read("copies", "packets")?, read("later-headers", "packets")?), (10, 10));
+    let read = |probe: &str, name: &str| {
+        variable(&daemon.json(&format!("/v1/probes/{probe}/metrics")), name)
+    };
+    assert_eq!(
+        (read("integers", "bytes")?, read("integers", "largest")?),
+        (600, 0xffff)
+    );
+    assert_eq!(
+        (
+            read("copies", "packets")?,
+            read("later-headers", "packets")?
+        ),
+        (10, 10)
+    );
     // The author of the hash function gives this result for this text.
-    assert_eq!((read("hashes", "of_bytes")?, read("hashes", "of_words")?), (0x1777_0551, 10));
+    assert_eq!(
+        (read("hashes", "of_bytes")?, read("hashes", "of_words")?),
+        (0x1777_0551, 10)
+    );
     assert_eq!(read("hashes", "states")?, 1 + 10);
     Ok(())
 }
@@ -83,13 +139,23 @@ fn prints_of_texts_and_addresses_run_as_they_are() -> Result<()> {
     let with = |text: &str| at_xdp(&json!({ "source": text }), &[".bss:packets"]);
     daemon.put("/v1/probes/prints", &with(&text)).expect(201);
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
-    assert_eq!(variable(&daemon.json("/v1/probes/prints/metrics"), "packets")?, 10);
-    for (shown, instead, line) in
-        [("from %pI4", "from %p", 32), ("%s: %pI4", "%lx: %pI4", 31), ("%pI4 to %pI4", "%pI4 to %px", 31)]
-    {
-        let answer = daemon.post("/v1/validate", &with(&text.replace(shown, instead))).expect(422).json();
+    assert_eq!(
+        variable(&daemon.json("/v1/probes/prints/metrics"), "packets")?,
+        10
+    );
+    for (shown, instead, line) in [
+        ("from %pI4", "from %p", 32),
+        ("%s: %pI4", "%lx: %pI4", 31),
+        ("%pI4 to %pI4", "%pI4 to %px", 31),
+    ] {
+        let answer = daemon
+            .post("/v1/validate", &with(&text.replace(shown, instead)))
+            .expect(422)
+            .json();
         let error = &answer["errors"][0];
-        let told = error["message"].as_str().is_some_and(|message| message.contains("which shows it"));
+        let told = error["message"]
+            .as_str()
+            .is_some_and(|message| message.contains("which shows it"));
         ensure!(told && error["line"] == line, "{instead}: {answer}");
     }
     Ok(())
@@ -103,9 +169,15 @@ fn programs_call_each_other_through_tables() -> Result<()> {
     let names = ["packets", "ipv4", "ipv6", "tcp", "went_on", "rounds"];
     let mut config = at_xdp(
         &json!({ "source": source("tail-calls")? }),
-        &names.map(|name| format!(".bss:{name}")).each_ref().map(String::as_str),
+        &names
+            .map(|name| format!(".bss:{name}"))
+            .each_ref()
+            .map(String::as_str),
     );
-    for metric in config["ingress"]["metrics"].as_array_mut().context("metrics")? {
+    for metric in config["ingress"]["metrics"]
+        .as_array_mut()
+        .context("metrics")?
+    {
         metric["snapshot"] = json!(true);
         metric["init"] = json!(true);
     }
@@ -131,7 +203,10 @@ fn loops_over_numbers_run_as_they_are() -> Result<()> {
     let daemon = Daemon::start(topology.monitor())?;
     let names = ["sum", "pairs", "none", "below", "stopped", "bytes"];
     let metrics = names.map(|name| format!(".bss:{name}"));
-    let config = at_xdp(&json!({ "source": source("iterators")? }), &metrics.each_ref().map(String::as_str));
+    let config = at_xdp(
+        &json!({ "source": source("iterators")? }),
+        &metrics.each_ref().map(String::as_str),
+    );
     daemon.put("/v1/probes/loops", &config).expect(201);
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(3)?;
     let document = daemon.json("/v1/probes/loops/metrics");
@@ -154,9 +229,14 @@ fn local_headers_in_angle_brackets_are_found() -> Result<()> {
         "bpf/bpf_helpers.h": "#error another one\n",
     });
     let code = json!({ "source": source("angled")?, "files": files, "hook": "tc" });
-    daemon.put("/v1/probes/angled", &at_xdp(&code, &[".bss:bytes"])).expect(201);
+    daemon
+        .put("/v1/probes/angled", &at_xdp(&code, &[".bss:bytes"]))
+        .expect(201);
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
-    assert_eq!(variable(&daemon.json("/v1/probes/angled/metrics"), "bytes")?, 600);
+    assert_eq!(
+        variable(&daemon.json("/v1/probes/angled/metrics"), "bytes")?,
+        600
+    );
     Ok(())
 }
 
@@ -168,29 +248,62 @@ fn headers_beside_the_folder_are_sent_below_it() -> Result<()> {
     let header = "#include \"../bpf/vmlinux.h\"\n__u64 bytes;\n\
         static void count(__u64 length) { __sync_fetch_and_add(&bytes, length); }\n";
     let code = json!({ "source": source("shared")?, "files": { "common/counters.h": header } });
-    daemon.put("/v1/probes/shared", &at_xdp(&code, &[".bss:bytes"])).expect(201);
+    daemon
+        .put("/v1/probes/shared", &at_xdp(&code, &[".bss:bytes"]))
+        .expect(201);
     let code = json!({ "source": source("tcx")?, "hook": "tc" });
-    daemon.put("/v1/probes/tcx", &at_xdp(&code, &[".bss:packets", "samples"])).expect(201);
+    daemon
+        .put(
+            "/v1/probes/tcx",
+            &at_xdp(&code, &[".bss:packets", "samples"]),
+        )
+        .expect(201);
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
-    assert_eq!(variable(&daemon.json("/v1/probes/shared/metrics"), "bytes")?, 600);
-    assert_eq!(variable(&daemon.json("/v1/probes/tcx/metrics"), "packets")?, 10);
+    assert_eq!(
+        variable(&daemon.json("/v1/probes/shared/metrics"), "bytes")?,
+        600
+    );
+    assert_eq!(
+        variable(&daemon.json("/v1/probes/tcx/metrics"), "packets")?,
+        10
+    );
 
     // A project's own file of types beside the kernel's API takes the place of all types.
     let types = "struct project_counts {\n\t__u64 packets;\n};\n";
     let own = |files: Value| {
-        at_xdp(&json!({ "source": source("own-types").unwrap_or_default(), "files": files }), &[])
+        at_xdp(
+            &json!({ "source": source("own-types").unwrap_or_default(), "files": files }),
+            &[],
+        )
     };
     daemon
-        .post("/v1/validate", &own(json!({ "bpf/vmlinux.h": format!("#include <linux/types.h>\n{types}") })))
+        .post(
+            "/v1/validate",
+            &own(json!({ "bpf/vmlinux.h": format!("#include <linux/types.h>\n{types}") })),
+        )
         .expect(200);
-    let answer = daemon.post("/v1/validate", &own(json!({}))).expect(422).json();
-    ensure!(answer.to_string().contains("copy it beside the source as `bpf/vmlinux.h`"), "{answer}");
+    let answer = daemon
+        .post("/v1/validate", &own(json!({})))
+        .expect(422)
+        .json();
+    ensure!(
+        answer
+            .to_string()
+            .contains("copy it beside the source as `bpf/vmlinux.h`"),
+        "{answer}"
+    );
 
     let missing = json!({ "source": source("shared")? });
-    let answer = daemon.post("/v1/validate", &at_xdp(&missing, &[])).expect(422).json();
+    let answer = daemon
+        .post("/v1/validate", &at_xdp(&missing, &[]))
+        .expect(422)
+        .json();
     let error = &answer["errors"][0];
     let words = "copy it to `common/counters.h` below the source's folder";
-    let fits = error["line"] == 4 && error["hint"].as_str().is_some_and(|hint| hint.contains(words));
+    let fits = error["line"] == 4
+        && error["hint"]
+            .as_str()
+            .is_some_and(|hint| hint.contains(words));
     ensure!(fits, "{answer}");
     Ok(())
 }
@@ -201,7 +314,9 @@ fn headers_of_the_kernel_bring_those_of_packets() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let code = json!({ "source": source("sock")?, "dialect": "bcc", "hook": "tc" });
-    daemon.put("/v1/probes/sock", &at_xdp(&code, &["kinds"])).expect(201);
+    daemon
+        .put("/v1/probes/sock", &at_xdp(&code, &["kinds"]))
+        .expect(201);
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
     let document = daemon.json("/v1/probes/sock/metrics");
     let first = &document["ingress"]["kinds"]["entries"][0]["value"];
@@ -223,17 +338,25 @@ fn refusals_of_code_in_local_headers_name_the_header_and_its_line() -> Result<()
                 "\n/* The third line is next. */\nstatic {inline} int look(char *data, char *end)\n{{\n\
                  \tif ({condition})\n\t\t{body};\n\treturn XDP_PASS;\n}}\n"
             );
-            at_xdp(&json!({ "source": text, "files": { "lib/first.h": header } }), &[])
+            at_xdp(
+                &json!({ "source": text, "files": { "lib/first.h": header } }),
+                &[],
+            )
         };
-        let fine =
-            daemon.post("/v1/validate", &with("data + 1 <= end", "return data[0] ? XDP_PASS : XDP_DROP"));
+        let fine = daemon.post(
+            "/v1/validate",
+            &with("data + 1 <= end", "return data[0] ? XDP_PASS : XDP_DROP"),
+        );
         ensure!(fine.status == 200, "{}", fine.text());
         for (stage, condition, body) in [
             // The kernel's verifier: there is no check.
             ("load", "end", "return data[0] ? XDP_PASS : XDP_DROP"),
             ("admission", "data + 1 <= end", "data[0] = 1"),
         ] {
-            let answer = daemon.post("/v1/validate", &with(condition, body)).expect(422).json();
+            let answer = daemon
+                .post("/v1/validate", &with(condition, body))
+                .expect(422)
+                .json();
             let error = &answer["errors"][0];
             let fits = error["stage"] == stage
                 && error["field"] == "ingress.files.lib/first.h"
@@ -261,11 +384,18 @@ fn the_programs_of_a_file_are_chosen_by_hook_and_entry() -> Result<()> {
         assert_eq!(programs[direction]["left_out"], json!(["early", "trace"]));
     }
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
-    assert_eq!(variable(&daemon.json("/v1/probes/both/metrics"), "came")?, 10);
+    assert_eq!(
+        variable(&daemon.json("/v1/probes/both/metrics"), "came")?,
+        10
+    );
 
     let refused = |code: Value, words: &str| -> Result<()> {
         let answer = daemon.post("/v1/validate", &at_xdp(&code, &[]));
-        ensure!(answer.status == 422 && answer.text().contains(words), "{words}: {}", answer.text());
+        ensure!(
+            answer.status == 422 && answer.text().contains(words),
+            "{words}: {}",
+            answer.text()
+        );
         Ok(())
     };
     let tutorial = source("tutorial")?;
@@ -277,18 +407,36 @@ fn the_programs_of_a_file_are_chosen_by_hook_and_entry() -> Result<()> {
         json!({ "source": tutorial, "entry": "nothing" }),
         "entry is nothing, and the programs are xdp_pass_func, xdp_drop_func",
     )?;
-    refused(json!({ "source": tutorial, "entry": "nothing" }), "ingress.entry")?;
-    refused(json!({ "source": text, "entry": "out" }), "out is in SEC(\\\"tc/egress\\\")")?;
+    refused(
+        json!({ "source": tutorial, "entry": "nothing" }),
+        "ingress.entry",
+    )?;
+    refused(
+        json!({ "source": text, "entry": "out" }),
+        "out is in SEC(\\\"tc/egress\\\")",
+    )?;
     refused(json!({ "source": text, "entry": "trace" }), "kprobe")?;
-    refused(json!({ "source": source("refused-devmap")? }), "another program redirects")?;
+    refused(
+        json!({ "source": source("refused-devmap")? }),
+        "another program redirects",
+    )?;
     refused(json!({ "source": source("refused-devmap")? }), "\"line\":8")?;
-    refused(json!({ "source": source("refused-kfunc")? }), "bpf_xdp_metadata_rx_hash")?;
-    refused(json!({ "source": source("refused-declared")? }), "struct flow_key is only declared")?;
+    refused(
+        json!({ "source": source("refused-kfunc")? }),
+        "bpf_xdp_metadata_rx_hash",
+    )?;
+    refused(
+        json!({ "source": source("refused-declared")? }),
+        "struct flow_key is only declared",
+    )?;
     refused(
         json!({ "source": source("refused-helper")? }),
         "the helper function bpf_snprintf is not allowed",
     )?;
-    let chosen = at_xdp(&json!({ "source": tutorial, "entry": "xdp_pass_func" }), &["stats"]);
+    let chosen = at_xdp(
+        &json!({ "source": tutorial, "entry": "xdp_pass_func" }),
+        &["stats"],
+    );
     daemon.put("/v1/probes/tutorial", &chosen).expect(201);
     assert_eq!(
         daemon.json("/v1/probes/tutorial")["programs"]["ingress"]["left_out"],
@@ -304,21 +452,36 @@ fn a_section_may_have_a_program_that_can_not_run_here() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let text = source("two-in-section")?;
-    let of = |entry: &str, metrics: &[&str]| at_xdp(&json!({ "source": text, "entry": entry }), metrics);
-    daemon.put("/v1/probes/two", &of("look", &["seen"])).expect(201);
-    assert_eq!(daemon.json("/v1/probes/two")["programs"]["ingress"]["left_out"], json!(["forward"]));
+    let of =
+        |entry: &str, metrics: &[&str]| at_xdp(&json!({ "source": text, "entry": entry }), metrics);
+    daemon
+        .put("/v1/probes/two", &of("look", &["seen"]))
+        .expect(201);
+    assert_eq!(
+        daemon.json("/v1/probes/two")["programs"]["ingress"]["left_out"],
+        json!(["forward"])
+    );
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
     let document = daemon.json("/v1/probes/two/metrics");
-    let cpus =
-        document["ingress"]["seen"]["entries"][1]["value"].as_array().context("a value of each CPU")?;
-    assert_eq!(cpus.iter().filter_map(Value::as_u64).sum::<u64>(), 10, "{document}");
+    let cpus = document["ingress"]["seen"]["entries"][1]["value"]
+        .as_array()
+        .context("a value of each CPU")?;
+    assert_eq!(
+        cpus.iter().filter_map(Value::as_u64).sum::<u64>(),
+        10,
+        "{document}"
+    );
 
     for (entry, metrics, words) in [
         ("forward", &["seen"][..], "bpf_xdp_metadata_rx_hash"),
         ("look", &["seen", "tx_ports"], "map type 14"),
     ] {
         let answer = daemon.post("/v1/validate", &of(entry, metrics));
-        ensure!(answer.status == 422 && answer.text().contains(words), "{words}: {}", answer.text());
+        ensure!(
+            answer.status == 422 && answer.text().contains(words),
+            "{words}: {}",
+            answer.text()
+        );
     }
     Ok(())
 }
@@ -329,24 +492,42 @@ fn variables_begin_with_the_values_of_the_configuration() -> Result<()> {
     let mut daemon = Daemon::start(topology.monitor())?;
     let text = source("constant")?;
     let with = |variables: Value| {
-        at_xdp(&json!({ "source": text, "variables": variables }), &[".bss:packets", ".data:limits"])
+        at_xdp(
+            &json!({ "source": text, "variables": variables }),
+            &[".bss:packets", ".data:limits"],
+        )
     };
     let refused = |daemon: &Daemon, variables: Value, field: &str, words: &str| -> Result<()> {
-        let answer = daemon.put("/v1/probes/p", &with(variables)).expect(422).json();
+        let answer = daemon
+            .put("/v1/probes/p", &with(variables))
+            .expect(422)
+            .json();
         let error = &answer["errors"][0];
         let fits = error["field"] == format!("ingress.variables{field}")
-            && error["message"].as_str().is_some_and(|text| text.contains(words));
+            && error["message"]
+                .as_str()
+                .is_some_and(|text| text.contains(words));
         ensure!(fits, "{answer}");
         Ok(())
     };
-    refused(&daemon, json!({ "largest": 1 }), ".largest", "there is no variable largest; there are")?;
+    refused(
+        &daemon,
+        json!({ "largest": 1 }),
+        ".largest",
+        "there is no variable largest; there are",
+    )?;
     refused(
         &daemon,
         json!({ "smallest": -1 }),
         ".smallest",
         "-1 does not fit; a number from 0 to 4294967295",
     )?;
-    refused(&daemon, json!({ "mode": "DIM" }), ".mode", "known are OFF, ON")?;
+    refused(
+        &daemon,
+        json!({ "mode": "DIM" }),
+        ".mode",
+        "known are OFF, ON",
+    )?;
     refused(
         &daemon,
         json!({ "limits": { "middle": 1 } }),
@@ -357,15 +538,23 @@ fn variables_begin_with_the_values_of_the_configuration() -> Result<()> {
     daemon.get("/v1/probes/p").expect(404);
 
     let values = json!({ "smallest": 40, "mode": "ON", "limits": { "high": 5 }, "label": "lab" });
-    daemon.put("/v1/probes/p", &with(values.clone())).expect(201);
-    assert_eq!(daemon.json("/v1/probes/p")["config"]["ingress"]["variables"], values);
+    daemon
+        .put("/v1/probes/p", &with(values.clone()))
+        .expect(201);
+    assert_eq!(
+        daemon.json("/v1/probes/p")["config"]["ingress"]["variables"],
+        values
+    );
     let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
     let mut expect = |daemon: &Daemon, sent: u64, counted: u64| -> Result<()> {
         generator.send(sent)?;
         let document = daemon.json("/v1/probes/p/metrics");
         let limits = document.to_string();
         ensure!(variable(&document, "packets")? == counted, "{document}");
-        ensure!(limits.contains("\"low\":1") && limits.contains("\"high\":5"), "{document}");
+        ensure!(
+            limits.contains("\"low\":1") && limits.contains("\"high\":5"),
+            "{document}"
+        );
         Ok(())
     };
     expect(&daemon, 10, 50)?;

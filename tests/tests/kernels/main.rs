@@ -10,20 +10,23 @@ fn run_on(suite: &str) -> Result<()> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels/run.sh");
     let mut command = Command::new("sh");
     command.arg(script).args(["amd64", suite]);
-    // The script asks cargo for executables. With a test's variables cargo would consider some build scripts
-    // outdated.
+    // The script asks cargo for executables. With a test's variables cargo would consider some
+    // build scripts outdated.
     for (name, _) in std::env::vars_os() {
-        if name
-            .to_str()
-            .is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))
-        {
+        if name.to_str().is_some_and(|name| {
+            name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+        }) {
             command.env_remove(name);
         }
     }
     let output = command.output()?;
     println!("{}", String::from_utf8_lossy(&output.stdout));
     eprintln!("{}", String::from_utf8_lossy(&output.stderr));
-    ensure!(output.status.success(), "tests/kernels/run.sh amd64 {suite}: {}", output.status);
+    ensure!(
+        output.status.success(),
+        "tests/kernels/run.sh amd64 {suite}: {}",
+        output.status
+    );
     Ok(())
 }
 

@@ -9,8 +9,8 @@ use crate::expected::{DIRECTIONS, for_every_probe};
 
 /// No probe of the library may cost more, in nanoseconds per packet.
 const MOST: u64 = 200;
-/// The factor by which a trial may differ from the number in a README, after correction for the machine's
-/// speed, because other programs also use the machine.
+/// The factor by which a trial may differ from the number in a README, after correction for the
+/// machine's speed, because other programs also use the machine.
 const FACTOR: f64 = 3.0;
 /// The factor of speed between this machine and the READMEs' machine. Processors differ most
 /// in the cost of calls and returns, because of the kernel's mitigations for processor bugs.
@@ -25,7 +25,10 @@ const TRIALS: usize = 3;
 /// Returns the cost that the README of a probe says.
 fn said(name: &str) -> Result<u64> {
     let said = index::entry(name)?["cost"].as_u64().context("a cost")?;
-    ensure!(said <= MOST, "{said} ns per packet, at most {MOST} are allowed");
+    ensure!(
+        said <= MOST,
+        "{said} ns per packet, at most {MOST} are allowed"
+    );
     Ok(said)
 }
 
@@ -55,11 +58,18 @@ fn probes_cost_what_their_readmes_say() -> Result<()> {
             least = least.min(cost(&answer.json())?);
         }
         println!("{name}: {least} ns per packet, its README says {said}");
-        ratios.push((least.max(RESOLVED) as f64 / said.max(RESOLVED) as f64, name.to_owned()));
+        ratios.push((
+            least.max(RESOLVED) as f64 / said.max(RESOLVED) as f64,
+            name.to_owned(),
+        ));
         Ok(())
     })?;
     ratios.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let machine = if ratios.len() < MANY { 1.0 } else { ratios[ratios.len() / 2].0 };
+    let machine = if ratios.len() < MANY {
+        1.0
+    } else {
+        ratios[ratios.len() / 2].0
+    };
     println!("this machine takes {machine:.2} times as long");
     ensure!(
         (1.0 / MACHINE..=MACHINE).contains(&machine),
@@ -78,5 +88,7 @@ fn probes_cost_what_their_readmes_say() -> Result<()> {
 fn cost(report: &Value) -> Result<u64> {
     let of = |direction: &&str| report["cost"]["directions"][*direction]["ns_per_packet"].as_f64();
     let most = DIRECTIONS.iter().filter_map(of).max_by(f64::total_cmp);
-    Ok(most.with_context(|| format!("{} has no cost", report["cost"]))?.ceil() as u64)
+    Ok(most
+        .with_context(|| format!("{} has no cost", report["cost"]))?
+        .ceil() as u64)
 }

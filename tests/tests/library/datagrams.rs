@@ -1,5 +1,6 @@
-//! Datagrams that a program hands over at once (`UDP_SEGMENT`), as senders of QUIC do: probes count the resulting frames, in both
-//! directions of an interface. The test compares them with the interface's own counters.
+//! Datagrams that a program hands over at once (`UDP_SEGMENT`), as senders of QUIC do: probes count
+//! the resulting frames, in both directions of an interface. The test compares them with the
+//! interface's own counters.
 
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd as _;
@@ -46,7 +47,11 @@ fn end(namespace: &Namespace, n: u8, gro: &[&str]) -> Result<()> {
 }
 
 /// Sends datagrams to a port with a listening socket, and returns the packets on the wire.
-fn send(from: &Namespace, to: &Namespace, (source, target): (&str, &str)) -> Result<(Traffic, UdpSocket)> {
+fn send(
+    from: &Namespace,
+    to: &Namespace,
+    (source, target): (&str, &str),
+) -> Result<(Traffic, UdpSocket)> {
     let receiver = to.enter(|| UdpSocket::bind((target, 0)))??;
     let socket = from.enter(|| UdpSocket::bind((source, 0)))??;
     socket.connect(receiver.local_addr()?)?;
@@ -66,7 +71,13 @@ fn send(from: &Namespace, to: &Namespace, (source, target): (&str, &str)) -> Res
         ensure!(socket.send(&[7; DATA])? == DATA, "all is sent at once");
     }
     let frames = TIMES * DATA.div_ceil(usize::from(SIZE)) as u64;
-    Ok((Traffic { frames, bytes: TIMES * DATA as u64 + frames * HEADERS }, receiver))
+    Ok((
+        Traffic {
+            frames,
+            bytes: TIMES * DATA as u64 + frames * HEADERS,
+        },
+        receiver,
+    ))
 }
 
 fn put(daemon: &Daemon, probe: &str) -> Result<()> {
@@ -75,7 +86,10 @@ fn put(daemon: &Daemon, probe: &str) -> Result<()> {
         ingress.insert("hook".to_owned(), "tc".into());
         ingress.remove("mode");
     }
-    let status = daemon.put(&format!("/v1/probes/{probe}"), &config).expect(201).json();
+    let status = daemon
+        .put(&format!("/v1/probes/{probe}"), &config)
+        .expect(201)
+        .json();
     ensure!(status["interfaces"][0]["approximate"].is_null(), "{status}");
     Ok(())
 }
@@ -103,26 +117,46 @@ fn datagrams_are_counted_as_the_frames_that_they_become(gro: &[&str]) -> Result<
             let document = daemon.json(&format!("/v1/probes/{}/metrics", sum.probe));
             ensure!(document["approximate"].is_null(), "{document}");
             for (found, direction) in found.iter_mut().zip(["ingress", "egress"]) {
-                if document[direction].as_object().is_some_and(|metrics| !metrics.is_empty()) {
+                if document[direction]
+                    .as_object()
+                    .is_some_and(|metrics| !metrics.is_empty())
+                {
                     let now = counted(&document, sum, direction)?;
-                    *found = Some(if is_reset(sum.probe) { found.unwrap_or_default() + now } else { now });
+                    *found = Some(if is_reset(sum.probe) {
+                        found.unwrap_or_default() + now
+                    } else {
+                        now
+                    });
                 }
             }
-            let is_all =
-                |(found, sent): (&Option<Traffic>, Traffic)| found.is_none_or(|found| found == wanted(sent));
+            let is_all = |(found, sent): (&Option<Traffic>, Traffic)| {
+                found.is_none_or(|found| found == wanted(sent))
+            };
             let is_there = found.iter().zip([received, sent]).all(is_all) && found != [None; 2];
-            ensure!(is_there, "{}: {found:?}, and {received:?} and {sent:?} were sent", sum.probe);
+            ensure!(
+                is_there,
+                "{}: {found:?}, and {received:?} and {sent:?} were sent",
+                sum.probe
+            );
             Ok(())
         })?;
     }
     if !gro.is_empty() {
         // The pair counts frames after the cut, and received frames without their Ethernet headers.
         let now = interface_stats(near, BELOW)?;
-        let left =
-            Traffic { frames: now.tx_packets - before.tx_packets, bytes: now.tx_bytes - before.tx_bytes };
-        ensure!(left.frames == sent.frames, "ip -s link has {left:?}, and {sent:?} were sent");
+        let left = Traffic {
+            frames: now.tx_packets - before.tx_packets,
+            bytes: now.tx_bytes - before.tx_bytes,
+        };
+        ensure!(
+            left.frames == sent.frames,
+            "ip -s link has {left:?}, and {sent:?} were sent"
+        );
         let arrived = now.rx_packets - before.rx_packets;
-        ensure!(arrived == received.frames, "ip -s link has {arrived}, and {received:?} were sent");
+        ensure!(
+            arrived == received.frames,
+            "ip -s link has {arrived}, and {received:?} were sent"
+        );
     }
     Ok(())
 }
@@ -139,7 +173,12 @@ fn datagrams_that_are_cut_are_counted_as_the_frames_that_they_are() -> Result<()
 
 #[test]
 fn datagrams_that_are_put_together_are_counted_as_the_frames_that_they_were() -> Result<()> {
-    datagrams_are_counted_as_the_frames_that_they_become(&["gro", "on", "rx-udp-gro-forwarding", "on"])
+    datagrams_are_counted_as_the_frames_that_they_become(&[
+        "gro",
+        "on",
+        "rx-udp-gro-forwarding",
+        "on",
+    ])
 }
 
 #[test]

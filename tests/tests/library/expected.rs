@@ -1,4 +1,5 @@
-//! The expectations in a probe's folder about the document that its capture must give: `expected.json` and `check.json`.
+//! The expectations in a probe's folder about the document that its capture must give:
+//! `expected.json` and `check.json`.
 
 use std::env;
 
@@ -12,8 +13,8 @@ pub const DIRECTIONS: [&str; 2] = ["ingress", "egress"];
 /// The number of parts for [`for_part`].
 pub const PARTS: usize = 4;
 
-/// Calls `check` for every ready-made probe, or for those that the variable `PROBES` names, separated by commas.
-/// Reports all failures together.
+/// Calls `check` for every ready-made probe, or for those that the variable `PROBES` names,
+/// separated by commas. Reports all failures together.
 pub fn for_every_probe(check: impl FnMut(&str) -> Result<()>) -> Result<()> {
     for_each_of(chosen()?, check)
 }
@@ -51,7 +52,9 @@ pub fn configuration(name: &str, hook: &str) -> Result<Value> {
     let mut config = probes::configuration(name, "mon0")?;
     let check = probes::json(name, "check.json")?;
     for (direction, hook) in [("ingress", hook), ("egress", "tc")] {
-        let Some(direction) = config.get_mut(direction).and_then(Value::as_object_mut) else { continue };
+        let Some(direction) = config.get_mut(direction).and_then(Value::as_object_mut) else {
+            continue;
+        };
         let defines = direction.entry("defines").or_insert_with(|| json!({}));
         for (name, value) in check["defines"].as_object().into_iter().flatten() {
             defines[name] = value.clone();
@@ -67,10 +70,13 @@ pub fn configuration(name: &str, hook: &str) -> Result<Value> {
 /// Returns the entries of a metric.
 pub fn entries<'a>(document: &'a Value, direction: &str, metric: &str) -> Result<&'a [Value]> {
     let entries = document[direction][metric]["entries"].as_array();
-    entries.map(Vec::as_slice).with_context(|| format!("no {direction}.{metric}"))
+    entries
+        .map(Vec::as_slice)
+        .with_context(|| format!("no {direction}.{metric}"))
 }
 
-/// Removes the parts of a document that depend on the clock and the interfaces, and sorts the entries.
+/// Removes the parts of a document that depend on the clock and the interfaces, and sorts the
+/// entries.
 pub fn comparable(document: &Value) -> Value {
     let mut comparable = Map::new();
     for direction in DIRECTIONS {
@@ -90,8 +96,10 @@ fn without_times(value: &Value) -> Value {
         Value::String(text) if is_time(text) => json!("TIME"),
         Value::Array(items) => items.iter().map(without_times).collect(),
         Value::Object(fields) => {
-            let mut fields: Map<String, Value> =
-                fields.iter().map(|(name, value)| (name.clone(), without_times(value))).collect();
+            let mut fields: Map<String, Value> = fields
+                .iter()
+                .map(|(name, value)| (name.clone(), without_times(value)))
+                .collect();
             if let Some(Value::Array(entries)) = fields.get_mut("entries") {
                 entries.sort_by_cached_key(Value::to_string);
             }
@@ -103,28 +111,48 @@ fn without_times(value: &Value) -> Value {
 
 /// Returns whether the text is a time as documents show it: `2026-11-22T06:29:13.424902723Z`.
 fn is_time(text: &str) -> bool {
-    text.len() == 30 && text.ends_with('Z') && text.as_bytes()[10] == b'T' && text.as_bytes()[19] == b'.'
+    text.len() == 30
+        && text.ends_with('Z')
+        && text.as_bytes()[10] == b'T'
+        && text.as_bytes()[19] == b'.'
 }
 
-/// Removes the dependence on the arrival times of packets: a metric in the list `timed` becomes the sum of
-/// its values; a field of a metric (`metric.field`) or all of its values (`metric.value`) become nothing.
+/// Removes the dependence on the arrival times of packets: a metric in the list `timed` becomes the
+/// sum of its values; a field of a metric (`metric.field`) or all of its values (`metric.value`)
+/// become nothing.
 pub fn without_timed(mut document: Value, check: &Value) -> Value {
-    for timed in check["timed"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        let (metric, field) =
-            timed.split_once('.').map_or((timed, None), |(metric, field)| (metric, Some(field)));
+    for timed in check["timed"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+    {
+        let (metric, field) = timed
+            .split_once('.')
+            .map_or((timed, None), |(metric, field)| (metric, Some(field)));
         for direction in DIRECTIONS {
-            let Some(Value::Array(entries)) =
-                document[direction].get_mut(metric).map(|m| m["entries"].take())
+            let Some(Value::Array(entries)) = document[direction]
+                .get_mut(metric)
+                .map(|m| m["entries"].take())
             else {
                 continue;
             };
             let kept = match field {
-                None => json!([entries.iter().filter_map(|entry| entry["value"].as_u64()).sum::<u64>()]),
+                None => {
+                    json!([entries
+                        .iter()
+                        .filter_map(|entry| entry["value"].as_u64())
+                        .sum::<u64>()])
+                }
                 Some(field) => entries
                     .into_iter()
                     .map(|mut entry| {
                         let whole = field == "value";
-                        let of = if whole { &mut entry } else { &mut entry["value"] };
+                        let of = if whole {
+                            &mut entry
+                        } else {
+                            &mut entry["value"]
+                        };
                         of.as_object_mut().map(|of| of.remove(field));
                         entry
                     })
@@ -136,8 +164,8 @@ pub fn without_timed(mut document: Value, check: &Value) -> Value {
     document
 }
 
-/// Fails unless `document` has the metrics of `expected`, and each metric every field that is expected of it. Metrics
-/// may have further fields.
+/// Fails unless `document` has the metrics of `expected`, and each metric every field that is
+/// expected of it. Metrics may have further fields.
 pub fn agree(expected: &Value, document: &Value) -> Result<()> {
     for direction in DIRECTIONS {
         let of = |document: &Value| document[direction].as_object().cloned().unwrap_or_default();
@@ -146,9 +174,14 @@ pub fn agree(expected: &Value, document: &Value) -> Result<()> {
             bail!("{direction}.{name} is not expected");
         }
         for (name, metric) in &expected {
-            let found = found.get(name).with_context(|| format!("{direction}.{name} is not there"))?;
-            for (field, wanted) in
-                metric.as_object().into_iter().flatten().filter(|(field, _)| *field != "entries")
+            let found = found
+                .get(name)
+                .with_context(|| format!("{direction}.{name} is not there"))?;
+            for (field, wanted) in metric
+                .as_object()
+                .into_iter()
+                .flatten()
+                .filter(|(field, _)| *field != "entries")
             {
                 ensure!(
                     found[field] == *wanted,
@@ -170,10 +203,16 @@ fn same_entries(expected: &Value, found: &Value) -> Result<()> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let (expected, found) = (list(expected), list(found));
     let only = |of: &[Value], other: &[Value]| {
-        let lines = of.iter().filter(|entry| !other.contains(entry)).map(|entry| format!("    {entry}\n"));
+        let lines = of
+            .iter()
+            .filter(|entry| !other.contains(entry))
+            .map(|entry| format!("    {entry}\n"));
         lines.collect::<String>()
     };
     let (missing, further) = (only(&expected, &found), only(&found, &expected));
-    ensure!(expected.len() == found.len() && missing.is_empty(), "missing:\n{missing}instead:\n{further}");
+    ensure!(
+        expected.len() == found.len() && missing.is_empty(),
+        "missing:\n{missing}instead:\n{further}"
+    );
     Ok(())
 }

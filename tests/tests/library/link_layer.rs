@@ -1,4 +1,5 @@
-//! The headers in front of IP: tags that an interface keeps beside the packet, and interfaces that have no Ethernet header.
+//! The headers in front of IP: tags that an interface keeps beside the packet, and interfaces that
+//! have no Ethernet header.
 
 use std::fs;
 
@@ -8,8 +9,8 @@ use twinprobe_tests::probes;
 use twinprobe_tests::traffic::PacketSocket;
 use twinprobe_tests::{Daemon, Topology};
 
-/// A tag that the sender keeps outside of the packet's bytes is visible at TC, but not at XDP, and all
-/// outputs of the probe tell this.
+/// A tag that the sender keeps outside of the packet's bytes is visible at TC, but not at XDP, and
+/// all outputs of the probe tell this.
 #[test]
 fn tags_that_are_beside_the_packet_are_seen_or_told() -> Result<()> {
     let topology = Topology::new()?;
@@ -23,16 +24,27 @@ fn tags_that_are_beside_the_packet_are_seen_or_told() -> Result<()> {
     fs::write(&object, twinprobe_tests::bpf::compile(push, &[])?)?;
     far.run("tc", &["qdisc", "add", "dev", "gen0", "clsact"])?;
     let object = object.to_string_lossy().into_owned();
-    far.run("tc", &["filter", "add", "dev", "gen0", "egress", "bpf", "da", "obj", &object, "sec", "tc"])?;
+    far.run(
+        "tc",
+        &[
+            "filter", "add", "dev", "gen0", "egress", "bpf", "da", "obj", &object, "sec", "tc",
+        ],
+    )?;
     let daemon = Daemon::start(near)?;
     let sender = far.enter(|| PacketSocket::open("gen0"))??;
     for hook in ["xdp", "tc"] {
         let mut config = probes::configuration("vlan", "mon0")?;
         config["ingress"]["hook"] = hook.into();
         if hook == "tc" {
-            config["ingress"].as_object_mut().context("an object")?.remove("mode");
+            config["ingress"]
+                .as_object_mut()
+                .context("an object")?
+                .remove("mode");
         }
-        let report = daemon.post("/v1/validate?name=vlan", &config).expect(200).json();
+        let report = daemon
+            .post("/v1/validate?name=vlan", &config)
+            .expect(200)
+            .json();
         let status = daemon.put("/v1/probes/vlan", &config).expect(201).json();
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 128];
         frame.resize(142, 0);
@@ -44,19 +56,33 @@ fn tags_that_are_beside_the_packet_are_seen_or_told() -> Result<()> {
         if hook == "tc" {
             let key = json!({ "tags": 1, "priority": 5, "vlan": 100, "inner_vlan": 0 });
             assert_eq!(entry["key"], key, "{document}");
-            assert_eq!(entry["value"], json!({ "packets_total": 10, "bytes_total": 1460 }));
+            assert_eq!(
+                entry["value"],
+                json!({ "packets_total": 10, "bytes_total": 1460 })
+            );
             assert_eq!(document["approximate"], Value::Null);
             assert!(!page.contains("twinprobe_approximate_info{"), "{page}");
             assert!(!doctor.contains("numbers are approximate"), "{doctor}");
         } else {
-            assert_eq!(entry["value"], json!({ "packets_total": 10, "bytes_total": 1420 }));
+            assert_eq!(
+                entry["value"],
+                json!({ "packets_total": 10, "bytes_total": 1420 })
+            );
             let advice = "txvlan off";
-            for said in [&document["approximate"], &status["interfaces"][0]["approximate"]] {
-                assert!(said.as_str().is_some_and(|said| said.contains(advice)), "{said}");
+            for said in [
+                &document["approximate"],
+                &status["interfaces"][0]["approximate"],
+            ] {
+                assert!(
+                    said.as_str().is_some_and(|said| said.contains(advice)),
+                    "{said}"
+                );
             }
             for warnings in [&report["warnings"], &status["warnings"]] {
                 assert!(
-                    warnings[0]["message"].as_str().is_some_and(|said| said.contains(advice)),
+                    warnings[0]["message"]
+                        .as_str()
+                        .is_some_and(|said| said.contains(advice)),
                     "{warnings}"
                 );
             }
@@ -75,12 +101,18 @@ fn tags_that_are_beside_the_packet_are_seen_or_told() -> Result<()> {
 #[test]
 fn who_reads_an_ethernet_header_is_refused_where_there_is_none() -> Result<()> {
     let topology = Topology::new()?;
-    topology.monitor().run("ip", &["tuntap", "add", "tun7", "mode", "tun"])?;
-    topology.monitor().run("ip", &["link", "set", "tun7", "up"])?;
+    topology
+        .monitor()
+        .run("ip", &["tuntap", "add", "tun7", "mode", "tun"])?;
+    topology
+        .monitor()
+        .run("ip", &["link", "set", "tun7", "up"])?;
     let daemon = Daemon::start(topology.monitor())?;
     let config = probes::configuration("packet-counter", "tun7")?;
-    for (method, path) in [("PUT", "/v1/probes/packet-counter"), ("POST", "/v1/validate?name=packet-counter")]
-    {
+    for (method, path) in [
+        ("PUT", "/v1/probes/packet-counter"),
+        ("POST", "/v1/validate?name=packet-counter"),
+    ] {
         let answer = match method {
             "PUT" => daemon.put(path, &config),
             _ => daemon.post(path, &config),
@@ -88,19 +120,29 @@ fn who_reads_an_ethernet_header_is_refused_where_there_is_none() -> Result<()> {
         let error = answer.expect(422).json()["errors"][0].clone();
         assert_eq!(error["field"], "interface");
         let message = error["message"].as_str().context("a message")?;
-        assert!(message.contains("tun7 has no Ethernet header (type none)"), "{message}");
+        assert!(
+            message.contains("tun7 has no Ethernet header (type none)"),
+            "{message}"
+        );
     }
     daemon.get("/v1/probes/packet-counter").expect(404);
     let ends = ["local", "10.9.9.1", "remote", "10.9.9.2"];
-    for (kind, ends) in [("wireguard", &[][..]), ("ipip", &ends), ("gre", &ends), ("sit", &ends)] {
+    for (kind, ends) in [
+        ("wireguard", &[][..]),
+        ("ipip", &ends),
+        ("gre", &ends),
+        ("sit", &ends),
+    ] {
         let name = format!("other-{kind}");
         let add = [&["link", "add", &name, "type", kind], ends].concat();
         if topology.monitor().run("ip", &add).is_err() {
             eprintln!("this kernel has no {kind}: not tried here");
             continue;
         }
-        let answer =
-            daemon.put("/v1/probes/packet-counter", &probes::configuration("packet-counter", &name)?);
+        let answer = daemon.put(
+            "/v1/probes/packet-counter",
+            &probes::configuration("packet-counter", &name)?,
+        );
         let message = answer.expect(422).json()["errors"][0]["message"].to_string();
         assert!(message.contains("has no Ethernet header"), "{message}");
     }
@@ -108,12 +150,20 @@ fn who_reads_an_ethernet_header_is_refused_where_there_is_none() -> Result<()> {
     let fields = config.as_object_mut().context("an object")?;
     fields.remove("interface");
     fields.insert("interfaces".to_owned(), json!(["tun*", "mon0"]));
-    let status = daemon.put("/v1/probes/packet-counter", &config).expect(201).json();
+    let status = daemon
+        .put("/v1/probes/packet-counter", &config)
+        .expect(201)
+        .json();
     let places = status["interfaces"].as_array().context("interfaces")?;
-    let pending = places.iter().find(|at| at["interface"] == "tun7").context("tun7")?;
+    let pending = places
+        .iter()
+        .find(|at| at["interface"] == "tun7")
+        .context("tun7")?;
     assert_eq!(pending["state"], "pending");
     assert!(
-        pending["reason"].as_str().is_some_and(|reason| reason.contains("no Ethernet header")),
+        pending["reason"]
+            .as_str()
+            .is_some_and(|reason| reason.contains("no Ethernet header")),
         "{pending}"
     );
     // A program that does not declare its reads of packets is admitted, with a warning.
@@ -125,7 +175,9 @@ fn who_reads_an_ethernet_header_is_refused_where_there_is_none() -> Result<()> {
     let metrics = json!([{ "name": "seen", "map": "seen" }]);
     let own = json!({ "interface": "tun7", "ingress": { "hook": "tc", "source": own, "metrics": metrics } });
     let status = daemon.put("/v1/probes/own", &own).expect(201).json();
-    let warning = status["warnings"][0]["message"].as_str().context("a warning")?;
+    let warning = status["warnings"][0]["message"]
+        .as_str()
+        .context("a warning")?;
     assert!(warning.contains("tun7 has no Ethernet header"), "{warning}");
     Ok(())
 }

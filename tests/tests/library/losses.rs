@@ -1,5 +1,6 @@
-//! The probe `retransmissions` beside the kernel's own TCP, over a veth that loses packets: a round trip is far shorter
-//! there than the milliseconds after which a late segment is usually taken for a retransmission.
+//! The probe `retransmissions` beside the kernel's own TCP, over a veth that loses packets: a round
+//! trip is far shorter there than the milliseconds after which a late segment is usually taken for
+//! a retransmission.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -54,8 +55,14 @@ fn transfer(from: &Namespace, to: &Namespace) -> Result<()> {
 fn sent_again(namespace: &Namespace) -> Result<u64> {
     let text = namespace.enter(|| fs::read_to_string("/proc/thread-self/net/snmp"))??;
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
-    let (names, values) = (lines.next().context("names")?, lines.next().context("values")?);
-    let found = names.split(' ').zip(values.split(' ')).find(|(name, _)| *name == "RetransSegs");
+    let (names, values) = (
+        lines.next().context("names")?,
+        lines.next().context("values")?,
+    );
+    let found = names
+        .split(' ')
+        .zip(values.split(' '))
+        .find(|(name, _)| *name == "RetransSegs");
     Ok(found.context("RetransSegs")?.1.parse()?)
 }
 
@@ -70,43 +77,82 @@ struct Counted {
 
 impl Counted {
     fn field(&self, name: &str) -> Result<u64> {
-        self.segments[name].as_u64().with_context(|| format!("{name} in {}", self.segments))
+        self.segments[name]
+            .as_u64()
+            .with_context(|| format!("{name} in {}", self.segments))
     }
 }
 
 fn lose() -> Result<Counted> {
     let topology = Topology::new()?;
     let (near, far) = (topology.monitor(), topology.generator());
-    for (namespace, interface, address) in [(far, "gen0", "10.77.0.1/24"), (near, "mon0", "10.77.0.2/24")] {
+    for (namespace, interface, address) in [
+        (far, "gen0", "10.77.0.1/24"),
+        (near, "mon0", "10.77.0.2/24"),
+    ] {
         namespace.run("ip", &["link", "set", interface, "arp", "on"])?;
         namespace.run("ip", &["address", "add", address, "dev", interface])?;
         // Without offloads, each segment is one packet.
-        namespace.run("ethtool", &["-K", interface, "tso", "off", "gso", "off", "gro", "off"])?;
+        namespace.run(
+            "ethtool",
+            &["-K", interface, "tso", "off", "gso", "off", "gro", "off"],
+        )?;
     }
-    // The number of segments in transit is smaller than the number of segments between two losses. With a slow
-    // receiver, more gaps would be open than the probe remembers.
-    near.run("sysctl", &["-q", "-w", "net.ipv4.tcp_rmem=4096 65536 65536"])?;
+    // The number of segments in transit is smaller than the number of segments between two losses.
+    // With a slow receiver, more gaps would be open than the probe remembers.
+    near.run(
+        "sysctl",
+        &["-q", "-w", "net.ipv4.tcp_rmem=4096 65536 65536"],
+    )?;
     let daemon = Daemon::start(near)?;
-    let lost = json!({ "verdict": "enforce", "source": loses(), "metrics": [window("lost", "lost")] });
-    daemon.put("/v1/probes/lost", &json!({ "interface": "mon0", "ingress": lost })).expect(201);
-    daemon.put("/v1/probes/retransmissions", &configuration("retransmissions", "tc")?).expect(201);
+    let lost =
+        json!({ "verdict": "enforce", "source": loses(), "metrics": [window("lost", "lost")] });
+    daemon
+        .put(
+            "/v1/probes/lost",
+            &json!({ "interface": "mon0", "ingress": lost }),
+        )
+        .expect(201);
+    daemon
+        .put(
+            "/v1/probes/retransmissions",
+            &configuration("retransmissions", "tc")?,
+        )
+        .expect(201);
     transfer(far, near)?;
     let document = daemon.get("/v1/probes/lost/metrics").expect(200).json();
-    let dropped = document["ingress"]["lost"]["entries"][0]["value"].as_u64().context("drops")?;
-    let document = daemon.get("/v1/probes/retransmissions/metrics").expect(200).json();
+    let dropped = document["ingress"]["lost"]["entries"][0]["value"]
+        .as_u64()
+        .context("drops")?;
+    let document = daemon
+        .get("/v1/probes/retransmissions/metrics")
+        .expect(200)
+        .json();
     let segments = document["ingress"]["tcp"]["entries"][0]["value"].clone();
-    Ok(Counted { dropped, sent_again: sent_again(far)?, segments })
+    Ok(Counted {
+        dropped,
+        sent_again: sent_again(far)?,
+        segments,
+    })
 }
 
 #[test]
 fn what_a_short_way_loses_was_sent_again() -> Result<()> {
     let counted = lose()?;
-    let Counted { dropped, sent_again, segments } = &counted;
-    let late =
-        counted.field("retransmitted_segments_total")? + counted.field("out_of_order_segments_total")?;
-    // A dropped segment is sent again and may be dropped again. The second drop is not visible here.
+    let Counted {
+        dropped,
+        sent_again,
+        segments,
+    } = &counted;
+    let late = counted.field("retransmitted_segments_total")?
+        + counted.field("out_of_order_segments_total")?;
+    // A dropped segment is sent again and may be dropped again. The second drop is not visible
+    // here.
     ensure!(*dropped > 50, "{dropped} dropped");
-    ensure!((sent_again - dropped.min(sent_again)..=*sent_again).contains(&late), "{sent_again}: {segments}");
+    ensure!(
+        (sent_again - dropped.min(sent_again)..=*sent_again).contains(&late),
+        "{sent_again}: {segments}"
+    );
     Ok(())
 }
 
@@ -114,12 +160,21 @@ fn what_a_short_way_loses_was_sent_again() -> Result<()> {
 #[timed("a busy machine makes the time of a round trip longer")]
 fn an_idle_receiver_takes_few_segments_for_overtaken_ones() -> Result<()> {
     let counted = lose()?;
-    let Counted { dropped, sent_again, segments } = &counted;
+    let Counted {
+        dropped,
+        sent_again,
+        segments,
+    } = &counted;
     // The sender also repeats segments that had arrived, if the receiver was slow to answer.
     let lost = counted.field("lost_before_segments_total")?;
     ensure!(lost * 10 >= counted.field("gaps_total")? * 9, "{segments}");
-    let (again, overtaken) =
-        (counted.field("retransmitted_segments_total")?, counted.field("out_of_order_segments_total")?);
-    ensure!(overtaken * 20 <= again, "{dropped} were dropped, {sent_again} sent again: {segments}");
+    let (again, overtaken) = (
+        counted.field("retransmitted_segments_total")?,
+        counted.field("out_of_order_segments_total")?,
+    );
+    ensure!(
+        overtaken * 20 <= again,
+        "{dropped} were dropped, {sent_again} sent again: {segments}"
+    );
     Ok(())
 }

@@ -1,5 +1,6 @@
-//! The ready-made probes: each gives the expected document for its capture, an independent tool agrees with the figures,
-//! and each costs what its README says. A new probe is a folder in `probes/` and needs no line here.
+//! The ready-made probes: each gives the expected document for its capture, an independent tool
+//! agrees with the figures, and each costs what its README says. A new probe is a folder in
+//! `probes/` and needs no line here.
 
 mod cost;
 mod datagrams;

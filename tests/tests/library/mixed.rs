@@ -1,6 +1,7 @@
-//! All probes at once on one mixed traffic: the captures of all probes, in both directions of one interface. Each probe counts
-//! what tshark finds in the traffic, including packets from the captures of other probes. A check that can't hold on foreign
-//! traffic gives the reason (`alone` in `check.json`).
+//! All probes at once on one mixed traffic: the captures of all probes, in both directions of one
+//! interface. Each probe counts what tshark finds in the traffic, including packets from the
+//! captures of other probes. A check that can't hold on foreign traffic gives the reason (`alone`
+//! in `check.json`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -39,9 +40,15 @@ fn packets() -> Result<Vec<(usize, Packet)>> {
 }
 
 /// Sends the packets. Returns captures of incoming and outgoing packets, with their times.
-fn send(topology: &Topology, packets: &[(usize, Packet)], directory: &Path) -> Result<[PathBuf; 2]> {
+fn send(
+    topology: &Topology,
+    packets: &[(usize, Packet)],
+    directory: &Path,
+) -> Result<[PathBuf; 2]> {
     let sockets = [
-        topology.generator().enter(|| PacketSocket::open("gen0"))??,
+        topology
+            .generator()
+            .enter(|| PacketSocket::open("gen0"))??,
         topology.monitor().enter(|| PacketSocket::open("mon0"))??,
     ];
     let mut sent: [Vec<(u64, &[u8])>; 2] = Default::default();
@@ -53,8 +60,14 @@ fn send(topology: &Topology, packets: &[(usize, Packet)], directory: &Path) -> R
     }
     wait_for("all packets have arrived", PATIENCE, || {
         let now = topology.mon0_stats()?;
-        let passed = [now.rx_packets - before.rx_packets, now.tx_packets - before.tx_packets];
-        ensure!(passed == [0, 1].map(|direction: usize| sent[direction].len() as u64), "{passed:?} packets");
+        let passed = [
+            now.rx_packets - before.rx_packets,
+            now.tx_packets - before.tx_packets,
+        ];
+        ensure!(
+            passed == [0, 1].map(|direction: usize| sent[direction].len() as u64),
+            "{passed:?} packets"
+        );
         Ok(())
     })?;
     let files = DIRECTIONS.map(|direction| directory.join(direction));
@@ -68,13 +81,23 @@ fn send(topology: &Topology, packets: &[(usize, Packet)], directory: &Path) -> R
 fn mixed_traffic(part: usize, hook: &str) -> Result<()> {
     let topology = Topology::new()?;
     // With GRO several packets would reach TC as one.
-    topology.monitor().run("ethtool", &["-K", "mon0", "gro", "off"])?;
+    topology
+        .monitor()
+        .run("ethtool", &["-K", "mon0", "gro", "off"])?;
     let daemon = Daemon::start(topology.monitor())?;
     let names: Vec<String> = probes::names()?.into_iter().skip(part).step_by(2).collect();
-    ensure!(names.len() <= MOST, "more than {MOST} probes need a third part");
+    ensure!(
+        names.len() <= MOST,
+        "more than {MOST} probes need a third part"
+    );
     for name in &names {
         let answer = daemon.put(&format!("/v1/probes/{name}"), &configuration(name, hook)?);
-        ensure!(answer.status == 201, "PUT {name}: {} {}", answer.status, answer.text());
+        ensure!(
+            answer.status == 201,
+            "PUT {name}: {} {}",
+            answer.status,
+            answer.text()
+        );
     }
     let directory = tempfile::tempdir()?;
     let captures = Captures::new(send(&topology, &packets()?, directory.path())?)?;
@@ -83,7 +106,9 @@ fn mixed_traffic(part: usize, hook: &str) -> Result<()> {
         let document = daemon.json(&format!("/v1/probes/{name}/metrics"));
         let check = probes::json(name, "check.json")?;
         let checks: Vec<&Value> = check["tshark"].as_array().into_iter().flatten().collect();
-        let checks = checks.into_iter().filter(|check| check.get("alone").is_none());
+        let checks = checks
+            .into_iter()
+            .filter(|check| check.get("alone").is_none());
         for line in disagreements(&document, checks, &check["options"], &captures)? {
             wrong += &format!("{name}: {line}\n");
         }
@@ -102,7 +127,8 @@ fn tshark_counts_the_same_of_mixed_traffic_at_tc() -> Result<()> {
     mixed_traffic(1, "tc")
 }
 
-/// The page lists every reason to compare a figure only on the capture of its probe, with the number of such figures.
+/// The page lists every reason to compare a figure only on the capture of its probe, with the
+/// number of such figures.
 #[test]
 fn the_page_says_which_figures_are_compared_alone_and_why() -> Result<()> {
     let (mut reasons, mut all) = (BTreeMap::<String, (usize, BTreeSet<String>)>::new(), 0);
@@ -110,7 +136,9 @@ fn the_page_says_which_figures_are_compared_alone_and_why() -> Result<()> {
         let check = probes::json(&name, "check.json")?;
         for figure in check["tshark"].as_array().into_iter().flatten() {
             all += 1;
-            let Some(reason) = figure.get("alone") else { continue };
+            let Some(reason) = figure.get("alone") else {
+                continue;
+            };
             let reason = reason.as_str().context("a reason")?.to_owned();
             let (count, probes) = reasons.entry(reason).or_default();
             *count += 1;

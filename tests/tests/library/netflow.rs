@@ -1,4 +1,5 @@
-//! The additions of `flow-features` to the 15 features: octets of IP, ends of flows, pauses, and both directions in one entry.
+//! The additions of `flow-features` to the 15 features: octets of IP, ends of flows, pauses, and
+//! both directions in one entry.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,7 +33,11 @@ fn configuration(hook: &str, interface: &str, defines: &Value) -> Result<Value> 
 
 fn replayed(daemon: &Daemon, hook: &str, defines: &Value) -> Result<Value> {
     let capture = fs::read(of_direction(PROBE, "ingress"))?;
-    let answer = replay(daemon, &configuration(hook, "mon0", defines)?, &[("capture", &capture)]);
+    let answer = replay(
+        daemon,
+        &configuration(hook, "mon0", defines)?,
+        &[("capture", &capture)],
+    );
     ensure!(answer.status == 200, "{} {}", answer.status, answer.text());
     Ok(answer.json())
 }
@@ -51,7 +56,8 @@ fn back(key: &Value) -> Value {
     back
 }
 
-/// Returns the sum of the lengths of IP packets and their number in the capture, as tshark reads them.
+/// Returns the sum of the lengths of IP packets and their number in the capture, as tshark reads
+/// them.
 fn by_tshark(filter: &str, field: &str) -> Result<(u64, u64)> {
     let path = of_direction(PROBE, "ingress");
     let options = [
@@ -66,8 +72,16 @@ fn by_tshark(filter: &str, field: &str) -> Result<(u64, u64)> {
         "-Y",
         filter,
     ];
-    let output = Command::new("tshark").arg("-r").arg(path).args(options).output()?;
-    ensure!(output.status.success(), "tshark: {}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new("tshark")
+        .arg("-r")
+        .arg(path)
+        .args(options)
+        .output()?;
+    ensure!(
+        output.status.success(),
+        "tshark: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let (mut sum, mut packets) = (0, 0);
     for line in String::from_utf8(output.stdout)?.lines() {
         // The outer packet of a packet in a packet is first.
@@ -83,15 +97,30 @@ fn octets_are_those_of_ip() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     for hook in ["xdp", "tc"] {
-        let document = replayed(&daemon, hook, &json!({ "FEATURES": "15", "F_IN_OCTETS": "1" }))?;
+        let document = replayed(
+            &daemon,
+            hook,
+            &json!({ "FEATURES": "15", "F_IN_OCTETS": "1" }),
+        )?;
         let sum = |filter: &dyn Fn(&Value) -> bool, field: &str| -> Result<u64> {
-            let found = entries(&document, "ingress", "flows")?.iter().filter(|entry| filter(&entry["key"]));
-            found.map(|entry| entry["value"][field].as_u64().with_context(|| entry.to_string())).sum()
+            let found = entries(&document, "ingress", "flows")?
+                .iter()
+                .filter(|entry| filter(&entry["key"]));
+            found
+                .map(|entry| {
+                    entry["value"][field]
+                        .as_u64()
+                        .with_context(|| entry.to_string())
+                })
+                .sum()
         };
-        for (filter, port) in
-            [("udp.srcport == 5353", 5353), ("tcp.srcport == 80", 80), ("tcp.srcport == 40000", 40000)]
-        {
-            let (octets, packets) = by_tshark(&format!("ip && {filter} && ip.frag_offset == 0"), "ip.len")?;
+        for (filter, port) in [
+            ("udp.srcport == 5353", 5353),
+            ("tcp.srcport == 80", 80),
+            ("tcp.srcport == 40000", 40000),
+        ] {
+            let (octets, packets) =
+                by_tshark(&format!("ip && {filter} && ip.frag_offset == 0"), "ip.len")?;
             let of_port = |key: &Value| key["L4_SRC_PORT"] == port;
             ensure!(
                 packets > 0 && sum(&of_port, "IN_PKTS")? == packets,
@@ -109,15 +138,21 @@ fn both_directions_are_one_entry() -> Result<()> {
     let daemon = Daemon::start(topology.monitor())?;
     let one_way = json!({ "FEATURES": "15", "F_IN_OCTETS": "1" });
     let both_ways = json!({ "FEATURES": "15", "F_IN_OCTETS": "1", "BIFLOW": "1" });
-    let [one_way, both_ways] = [replayed(&daemon, "xdp", &one_way)?, replayed(&daemon, "xdp", &both_ways)?];
+    let [one_way, both_ways] = [
+        replayed(&daemon, "xdp", &one_way)?,
+        replayed(&daemon, "xdp", &both_ways)?,
+    ];
     for table in TABLES {
         let flows = entries(&one_way, "ingress", table)?.iter();
-        let mut flows: BTreeMap<String, &Value> =
-            flows.map(|entry| (entry["key"].to_string(), &entry["value"])).collect();
+        let mut flows: BTreeMap<String, &Value> = flows
+            .map(|entry| (entry["key"].to_string(), &entry["value"]))
+            .collect();
         let mut pairs = 0;
         for entry in entries(&both_ways, "ingress", table)? {
             let (key, found) = (&entry["key"], &entry["value"]);
-            let there = flows.remove(&key.to_string()).with_context(|| format!("{key} is no flow"))?;
+            let there = flows
+                .remove(&key.to_string())
+                .with_context(|| format!("{key} is no flow"))?;
             let back = flows.remove(&back(key).to_string());
             pairs += u32::from(back.is_some());
             for field in ["IN_PKTS", "IN_BYTES", "IN_OCTETS", "TCP_FLAGS"] {
@@ -131,53 +166,91 @@ fn both_directions_are_one_entry() -> Result<()> {
     }
     // Without the ports the key has no two directions.
     let bad = configuration("xdp", "mon0", &json!({ "FEATURES": "10", "BIFLOW": "1" }))?;
-    let refused = daemon.put("/v1/probes/flow-features", &bad).expect(422).text().to_owned();
+    let refused = daemon
+        .put("/v1/probes/flow-features", &bad)
+        .expect(422)
+        .text()
+        .to_owned();
     ensure!(refused.contains("BIFLOW needs"), "{refused}");
     Ok(())
 }
 
 /// Sends this many bytes over a connection and closes it.
 fn converse(topology: &Topology, bytes: usize) -> Result<()> {
-    let listener = topology.monitor().enter(|| TcpListener::bind("10.77.0.1:0"))??;
+    let listener = topology
+        .monitor()
+        .enter(|| TcpListener::bind("10.77.0.1:0"))??;
     let address = listener.local_addr()?;
     let receiver = std::thread::spawn(move || -> Result<usize> {
         let mut received = Vec::new();
         Ok(listener.accept()?.0.read_to_end(&mut received)?)
     });
-    let mut stream = topology.generator().enter(|| TcpStream::connect(address))??;
+    let mut stream = topology
+        .generator()
+        .enter(|| TcpStream::connect(address))??;
     stream.write_all(&vec![7; bytes])?;
     drop(stream);
     ensure!(receiver.join().expect("the receiver does not panic")? == bytes);
     Ok(())
 }
 
-/// GRO merges several frames into one packet: the octets include the link layer's header of each frame. A
-/// flow whose connection was closed has ended.
+/// GRO merges several frames into one packet: the octets include the link layer's header of each
+/// frame. A flow whose connection was closed has ended.
 #[test]
 fn octets_and_ends_of_a_real_connection() -> Result<()> {
     let topology = Topology::new()?;
-    for (namespace, interface, address) in
-        [(topology.monitor(), "mon0", "10.77.0.1/24"), (topology.generator(), "gen0", "10.77.0.2/24")]
-    {
+    for (namespace, interface, address) in [
+        (topology.monitor(), "mon0", "10.77.0.1/24"),
+        (topology.generator(), "gen0", "10.77.0.2/24"),
+    ] {
         namespace.run("ip", &["address", "add", address, "dev", interface])?;
         namespace.run("ip", &["link", "set", interface, "arp", "on"])?;
     }
     let daemon = Daemon::start(topology.monitor())?;
-    let defines = json!({ "FEATURES": "15", "F_IN_OCTETS": "1", "F_END_REASON": "1", "F_IDLE_GAPS": "1" });
-    daemon.put("/v1/probes/flow-features", &configuration("tc", "mon0", &defines)?).expect(201);
+    let defines =
+        json!({ "FEATURES": "15", "F_IN_OCTETS": "1", "F_END_REASON": "1", "F_IDLE_GAPS": "1" });
+    daemon
+        .put(
+            "/v1/probes/flow-features",
+            &configuration("tc", "mon0", &defines)?,
+        )
+        .expect(201);
     converse(&topology, 1 << 20)?;
     let document = daemon.json("/v1/probes/flow-features/metrics");
     let tcp = |entry: &&Value| entry["key"]["PROTOCOL"] == "TCP";
-    let found = entries(&document, "ingress", "flows")?.iter().find(tcp).context("the connection")?;
-    let number = |field: &str| found["value"][field].as_u64().with_context(|| format!("{field} in {found}"));
+    let found = entries(&document, "ingress", "flows")?
+        .iter()
+        .find(tcp)
+        .context("the connection")?;
+    let number = |field: &str| {
+        found["value"][field]
+            .as_u64()
+            .with_context(|| format!("{field} in {found}"))
+    };
     // Each frame has 14 bytes of Ethernet, and none is short enough for padding.
-    assert_eq!(number("IN_OCTETS")?, number("IN_BYTES")? - 14 * number("IN_PKTS")?, "{found}");
+    assert_eq!(
+        number("IN_OCTETS")?,
+        number("IN_BYTES")? - 14 * number("IN_PKTS")?,
+        "{found}"
+    );
     ensure!(number("IN_OCTETS")? > 1 << 20, "{found}");
-    assert_eq!((&found["value"]["END_REASON"], number("IDLE_GAPS")?), (&json!("END_OF_FLOW"), 0), "{found}");
+    assert_eq!(
+        (&found["value"]["END_REASON"], number("IDLE_GAPS")?),
+        (&json!("END_OF_FLOW"), 0),
+        "{found}"
+    );
     let flags = found["value"]["TCP_FLAGS"].as_str().unwrap_or_default();
-    ensure!(["FIN", "SYN", "ACK"].iter().all(|flag| flags.split('|').any(|seen| seen == *flag)), "{found}");
+    ensure!(
+        ["FIN", "SYN", "ACK"]
+            .iter()
+            .all(|flag| flags.split('|').any(|seen| seen == *flag)),
+        "{found}"
+    );
     let goes_on = |entry: &&Value| entry["key"]["PROTOCOL"] != "TCP";
-    for entry in entries(&document, "ingress", "flows")?.iter().filter(goes_on) {
+    for entry in entries(&document, "ingress", "flows")?
+        .iter()
+        .filter(goes_on)
+    {
         ensure!(entry["value"]["END_REASON"] == "ACTIVE_TIMEOUT", "{entry}");
     }
     Ok(())
@@ -191,17 +264,33 @@ fn pauses_are_counted() -> Result<()> {
     let gaps = |inactive: &str| -> Result<u64> {
         let defines = json!({ "FEATURES": "15", "F_IDLE_GAPS": "1", "INACTIVE": inactive });
         let document = replayed(&daemon, "xdp", &defines)?;
-        let all = TABLES.iter().map(|table| entries(&document, "ingress", table));
+        let all = TABLES
+            .iter()
+            .map(|table| entries(&document, "ingress", table));
         let all = all.collect::<Result<Vec<_>>>()?.into_iter().flatten();
-        all.map(|entry| entry["value"]["IDLE_GAPS"].as_u64().with_context(|| entry.to_string())).sum()
+        all.map(|entry| {
+            entry["value"]["IDLE_GAPS"]
+                .as_u64()
+                .with_context(|| entry.to_string())
+        })
+        .sum()
     };
     let packets: u64 = {
         let document = replayed(&daemon, "xdp", &json!({ "FEATURES": "15" }))?;
-        let all = TABLES.iter().map(|table| entries(&document, "ingress", table));
+        let all = TABLES
+            .iter()
+            .map(|table| entries(&document, "ingress", table));
         let all = all.collect::<Result<Vec<_>>>()?.into_iter().flatten();
-        all.map(|entry| entry["value"]["IN_PKTS"].as_u64().unwrap_or_default().saturating_sub(1)).sum()
+        all.map(|entry| {
+            entry["value"]["IN_PKTS"]
+                .as_u64()
+                .unwrap_or_default()
+                .saturating_sub(1)
+        })
+        .sum()
     };
-    // No pause is longer than an hour; each packet of a flow, except the first, arrives more than 0 s after the previous one.
+    // No pause is longer than an hour; each packet of a flow, except the first, arrives more than 0
+    // s after the previous one.
     assert_eq!((gaps("3600")?, gaps("0")?), (0, packets));
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Each probe at each of its hooks, by a replay of its capture: no interface is needed, and clocks follow the capture.
+//! Each probe at each of its hooks, by a replay of its capture: no interface is needed, and clocks
+//! follow the capture.
 
 use std::fs;
 
@@ -22,11 +23,18 @@ pub fn check(daemon: &Daemon, name: &str, hook: &str, first: bool) -> Result<()>
             captures.push((part, fs::read(&path)?));
         }
     }
-    let captures: Vec<_> = captures.iter().map(|(part, bytes)| (*part, bytes.as_slice())).collect();
+    let captures: Vec<_> = captures
+        .iter()
+        .map(|(part, bytes)| (*part, bytes.as_slice()))
+        .collect();
     let answer = replay(daemon, &config, &captures);
     ensure!(answer.status == 200, "{} {}", answer.status, answer.text());
     let document: Value = answer.json();
-    ensure!(document["replayed"]["packets"] == packets, "{} of {packets} packets", document["replayed"]);
+    ensure!(
+        document["replayed"]["packets"] == packets,
+        "{} of {packets} packets",
+        document["replayed"]
+    );
     let found = comparable(&document);
     let path = probes::directory().join(name).join("expected.json");
     if first && std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -42,7 +50,9 @@ pub fn check(daemon: &Daemon, name: &str, hook: &str, first: bool) -> Result<()>
         let parts = [&[("config", text.as_bytes())], &captures[..]].concat();
         let (content_type, body) = replays::body(&parts);
         let headers = [("Content-Type", content_type.as_str()), promtool::TEXT];
-        let page = daemon.request("POST", "/v1/replay", &headers, &body).expect(200);
+        let page = daemon
+            .request("POST", "/v1/replay", &headers, &body)
+            .expect(200);
         promtool::lint(page.text()).context("as Prometheus reads it")?;
     }
     let mut expected = comparable(&probes::json(name, "expected.json")?);

@@ -17,8 +17,12 @@ const PORT: usize = 36;
 fn scans_of_all_sizes_are_estimated() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
-    daemon.put("/v1/probes/port-scan", &configuration("port-scan", "tc")?).expect(201);
-    let socket = topology.generator().enter(|| PacketSocket::open("gen0"))??;
+    daemon
+        .put("/v1/probes/port-scan", &configuration("port-scan", "tc")?)
+        .expect(201);
+    let socket = topology
+        .generator()
+        .enter(|| PacketSocket::open("gen0"))??;
     let frame = Frame::build(&FrameOptions::default())?;
     for (size, source) in SIZES.iter().zip(1..) {
         let mut frame = frame.from_source(Ipv4Addr::new(203, 0, 113, source), 61_000);
@@ -27,16 +31,31 @@ fn scans_of_all_sizes_are_estimated() -> Result<()> {
             socket.send(&frame)?;
         }
     }
-    let document = daemon.get("/v1/probes/port-scan/metrics").expect(200).json();
-    let entries = document["ingress"]["scan"]["entries"].as_array().context("entries")?;
+    let document = daemon
+        .get("/v1/probes/port-scan/metrics")
+        .expect(200)
+        .json();
+    let entries = document["ingress"]["scan"]["entries"]
+        .as_array()
+        .context("entries")?;
     for (size, source) in SIZES.iter().zip(1..) {
         let key = format!("203.0.113.{source}");
-        let entry = entries.iter().find(|entry| entry["key"] == key.as_str()).context(key)?;
-        let (tries, ports) = (&entry["value"]["tries"], &entry["value"]["ports"]["different"]);
+        let entry = entries
+            .iter()
+            .find(|entry| entry["key"] == key.as_str())
+            .context(key)?;
+        let (tries, ports) = (
+            &entry["value"]["tries"],
+            &entry["value"]["ports"]["different"],
+        );
         ensure!(tries == size, "{tries} of {size} packets");
         let ports = ports.as_f64().context("a number")?;
         let error = ports / f64::from(*size) - 1.0;
-        ensure!(error.abs() < 0.08, "{ports} for {size} ports: {:.1} %", error * 100.0);
+        ensure!(
+            error.abs() < 0.08,
+            "{ports} for {size} ports: {:.1} %",
+            error * 100.0
+        );
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Offloads that are switched while a window is open: the next window reports them, however soon it ends. The window in
-//! which they were switched off also reports them.
+//! Offloads that are switched while a window is open: the next window reports them, however soon it
+//! ends. The window in which they were switched off also reports them.
 
 use std::time::Duration;
 
@@ -26,7 +26,12 @@ const OFF: [&str; 10] = [
 fn an_offload_that_is_switched_is_told_by_each_window_that_it_was_on_in() -> Result<()> {
     let topology = Topology::new()?;
     let near = topology.monitor();
-    near.run("ip", &["link", "add", "m-near", "type", "veth", "peer", "name", "n-near"])?;
+    near.run(
+        "ip",
+        &[
+            "link", "add", "m-near", "type", "veth", "peer", "name", "n-near",
+        ],
+    )?;
     for interface in ["m-near", "n-near"] {
         near.run("ethtool", &[&["-K", interface][..], &OFF].concat())?;
         near.run("ip", &["link", "set", interface, "up"])?;
@@ -35,13 +40,21 @@ fn an_offload_that_is_switched_is_told_by_each_window_that_it_was_on_in() -> Res
     // Several probes share the facts about the interface.
     let names = ["packet-counter", "vlan"];
     for name in names {
-        daemon.put(&format!("/v1/probes/{name}"), &probes::configuration(name, "m-near")?).expect(201);
+        daemon
+            .put(
+                &format!("/v1/probes/{name}"),
+                &probes::configuration(name, "m-near")?,
+            )
+            .expect(201);
     }
     let said = |name: &str| -> Result<Value> {
         let document = daemon.json(&format!("/v1/probes/{name}/metrics"));
         let exact = document.get("approximate").is_none_or(Value::is_null);
         ensure!(
-            exact || document["approximate"].as_str().is_some_and(|said| said.contains("n-near")),
+            exact
+                || document["approximate"]
+                    .as_str()
+                    .is_some_and(|said| said.contains("n-near")),
             "{document}"
         );
         Ok(exact.into())
@@ -56,7 +69,10 @@ fn an_offload_that_is_switched_is_told_by_each_window_that_it_was_on_in() -> Res
     };
     // The windows follow each other faster than the daemon looks by itself.
     for _ in 0..5 {
-        assert_eq!(windows("packet-counter")?, [true.into(), false.into(), false.into(), Value::from(true)]);
+        assert_eq!(
+            windows("packet-counter")?,
+            [true.into(), false.into(), false.into(), Value::from(true)]
+        );
     }
     // The status is told without a reading, within the daemon's next look.
     near.run("ethtool", &["-K", "n-near", "txvlan", "on"])?;

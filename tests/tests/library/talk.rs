@@ -1,5 +1,5 @@
-//! Conversations of the kernel's own TCP and UDP, recorded by dumpcap at the interface: probes whose figures depend on connections,
-//! sources or times count in it what tshark finds.
+//! Conversations of the kernel's own TCP and UDP, recorded by dumpcap at the interface: probes
+//! whose figures depend on connections, sources or times count in it what tshark finds.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -31,11 +31,12 @@ const BEGINS: &str = "tcp.flags.syn == 1 && tcp.flags.ack == 0";
 const ACCEPTED: &str = "tcp.flags.syn == 1 && tcp.flags.ack == 1";
 const REFUSED: &str = "tcp.flags.reset == 1 && tcp.flags.ack == 1";
 /// The bytes that take a place in the order of a stream.
-const SEGMENTS: &str = "tcp.flags.reset == 0 && (tcp.len > 0 || tcp.flags.syn == 1 || tcp.flags.fin == 1)";
+const SEGMENTS: &str =
+    "tcp.flags.reset == 0 && (tcp.len > 0 || tcp.flags.syn == 1 || tcp.flags.fin == 1)";
 
-/// The probes and the questions to tshark, as in `check.json`. They can't be compared on the captures of
-/// other probes. `entropy` and `inter-arrival` count packets in the form in which they come, and the kernel
-/// has not cut them before TC egress.
+/// The probes and the questions to tshark, as in `check.json`. They can't be compared on the
+/// captures of other probes. `entropy` and `inter-arrival` count packets in the form in which they
+/// come, and the kernel has not cut them before TC egress.
 fn checks() -> [(&'static str, Vec<Value>); 8] {
     let packets = |direction: &str, filter: &str, metric: &str, value: &str| json!({ "direction": direction, "filter": filter, "count": "packets", "metric": metric, "value": value });
     let each = |filter: &str, metric: &str, value: &str| {
@@ -51,8 +52,14 @@ fn checks() -> [(&'static str, Vec<Value>); 8] {
     ];
     [
         ("flow-features", flows),
-        ("distinct-sources", each("ip", "sources", "packets").to_vec()),
-        ("entropy", vec![packets("ingress", "ip", "entropy", "packets")]),
+        (
+            "distinct-sources",
+            each("ip", "sources", "packets").to_vec(),
+        ),
+        (
+            "entropy",
+            vec![packets("ingress", "ip", "entropy", "packets")],
+        ),
         (
             "inter-arrival",
             vec![
@@ -62,37 +69,99 @@ fn checks() -> [(&'static str, Vec<Value>); 8] {
         (
             "connection-states",
             vec![
-                both(BEGINS, streams.clone(), "tcp_connection_events", "begun_total"),
-                both(ACCEPTED, streams.clone(), "tcp_connection_events", "opened_total"),
-                both(WHOLE, streams.clone(), "tcp_connection_events", "closed_total"),
-                both(REFUSED, streams.clone(), "tcp_connection_events", "refused_total"),
+                both(
+                    BEGINS,
+                    streams.clone(),
+                    "tcp_connection_events",
+                    "begun_total",
+                ),
+                both(
+                    ACCEPTED,
+                    streams.clone(),
+                    "tcp_connection_events",
+                    "opened_total",
+                ),
+                both(
+                    WHOLE,
+                    streams.clone(),
+                    "tcp_connection_events",
+                    "closed_total",
+                ),
+                both(
+                    REFUSED,
+                    streams.clone(),
+                    "tcp_connection_events",
+                    "refused_total",
+                ),
             ],
         ),
         (
             "handshake-latency",
             vec![
                 both(BEGINS, streams.clone(), "tcp_handshake", "begun_total"),
-                both(ACCEPTED, streams.clone(), "tcp_handshake", "completed_total"),
+                both(
+                    ACCEPTED,
+                    streams.clone(),
+                    "tcp_handshake",
+                    "completed_total",
+                ),
                 both(REFUSED, streams, "tcp_handshake", "refused_total"),
             ],
         ),
-        ("port-scan", vec![packets("ingress", "tcp.flags == 2 || udp", "scan", "tries")]),
-        ("retransmissions", each(SEGMENTS, "tcp", "segments_total").to_vec()),
+        (
+            "port-scan",
+            vec![packets("ingress", "tcp.flags == 2 || udp", "scan", "tries")],
+        ),
+        (
+            "retransmissions",
+            each(SEGMENTS, "tcp", "segments_total").to_vec(),
+        ),
     ]
 }
 
 /// Frames as they are on a wire, between two addresses that no host asks for.
 fn scene() -> Result<Topology> {
     let topology = Topology::new()?;
-    let ends = [(topology.generator(), "gen0", 1), (topology.monitor(), "mon0", 2)];
+    let ends = [
+        (topology.generator(), "gen0", 1),
+        (topology.monitor(), "mon0", 2),
+    ];
     for (namespace, interface, number) in ends {
         let off = ["tx", "off", "tso", "off", "gso", "off", "gro", "off"];
         namespace.run("ethtool", &[&["-K", interface][..], &off].concat())?;
         let mac = |number: u8| format!("02:00:00:00:80:0{number}");
-        namespace.run("ip", &["link", "set", interface, "address", &mac(number), "arp", "on"])?;
-        namespace.run("ip", &["address", "add", &format!("10.80.0.{number}/24"), "dev", interface])?;
+        namespace.run(
+            "ip",
+            &[
+                "link",
+                "set",
+                interface,
+                "address",
+                &mac(number),
+                "arp",
+                "on",
+            ],
+        )?;
+        namespace.run(
+            "ip",
+            &[
+                "address",
+                "add",
+                &format!("10.80.0.{number}/24"),
+                "dev",
+                interface,
+            ],
+        )?;
         let other = format!("10.80.0.{}", 3 - number);
-        let neighbour = [&other[..], "lladdr", &mac(3 - number), "dev", interface, "nud", "permanent"];
+        let neighbour = [
+            &other[..],
+            "lladdr",
+            &mac(3 - number),
+            "dev",
+            interface,
+            "nud",
+            "permanent",
+        ];
         namespace.run("ip", &[&["neigh", "replace"][..], &neighbour].concat())?;
     }
     Ok(topology)
@@ -104,8 +173,13 @@ struct Recording(Child);
 impl Recording {
     fn start(namespace: &Namespace, interface: &str, file: &Path) -> Result<Self> {
         let mut command = Command::new("dumpcap");
-        command.args(["-P", "-i", interface, "-w"]).arg(file).stderr(Stdio::piped());
-        let child = namespace.enter(|| command.spawn())?.context("start dumpcap, which comes with tshark")?;
+        command
+            .args(["-P", "-i", interface, "-w"])
+            .arg(file)
+            .stderr(Stdio::piped());
+        let child = namespace
+            .enter(|| command.spawn())?
+            .context("start dumpcap, which comes with tshark")?;
         let mut recording = Self(child);
         let mut said = BufReader::new(recording.0.stderr.take().context("an output")?);
         let mut line = String::new();
@@ -153,7 +227,12 @@ fn talk(topology: &Topology) -> Result<UdpSocket> {
         answering.join().expect("no panic")?;
     }
     for port in CLOSED {
-        ensure!(client.enter(|| TcpStream::connect(("10.80.0.2", port)))?.is_err(), "{port} is open");
+        ensure!(
+            client
+                .enter(|| TcpStream::connect(("10.80.0.2", port)))?
+                .is_err(),
+            "{port} is open"
+        );
     }
     let receiver = server.enter(|| UdpSocket::bind("10.80.0.2:514"))??;
     let sender = client.enter(|| UdpSocket::bind("10.80.0.1:0"))??;
@@ -173,8 +252,14 @@ fn directions(capture: &Path, directory: &Path) -> Result<[PathBuf; 2]> {
             .arg(capture)
             .args(["-Y", &format!("ip.src == {address}"), "-F", "pcap", "-w"])
             .arg(file);
-        let output = command.output().context("start tshark: `make setup` installs it")?;
-        ensure!(output.status.success(), "tshark: {}", String::from_utf8_lossy(&output.stderr));
+        let output = command
+            .output()
+            .context("start tshark: `make setup` installs it")?;
+        ensure!(
+            output.status.success(),
+            "tshark: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     Ok(files)
 }
@@ -190,7 +275,12 @@ fn tshark_counts_the_same_of_connections_of_the_kernel() -> Result<()> {
             ingress.remove("mode");
         }
         let answer = daemon.put(&format!("/v1/probes/{name}"), &config);
-        ensure!(answer.status == 201, "PUT {name}: {} {}", answer.status, answer.text());
+        ensure!(
+            answer.status == 201,
+            "PUT {name}: {} {}",
+            answer.status,
+            answer.text()
+        );
     }
     let directory = tempfile::tempdir()?;
     let capture = directory.path().join("all");
@@ -202,7 +292,10 @@ fn tshark_counts_the_same_of_connections_of_the_kernel() -> Result<()> {
         let now = topology.mon0_stats()?;
         let passed = now.rx_packets - before.rx_packets + now.tx_packets - before.tx_packets;
         let recorded = read_capture(&capture)?.len() as u64;
-        ensure!(recorded == passed && passed > 100, "{recorded} of {passed} packets");
+        ensure!(
+            recorded == passed && passed > 100,
+            "{recorded} of {passed} packets"
+        );
         Ok(())
     })?;
     let documents = checks().map(|(name, _)| daemon.json(&format!("/v1/probes/{name}/metrics")));

@@ -1,5 +1,6 @@
-//! The probe `dns` counts by client and by server the questions that get no answer in time. The test sends real frames
-//! in both directions, and reads between question and answer, so that the two meet different twins.
+//! The probe `dns` counts by client and by server the questions that get no answer in time. The
+//! test sends real frames in both directions, and reads between question and answer, so that the
+//! two meet different twins.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -39,19 +40,34 @@ impl Scene {
             config[direction]["defines"]["CLIENTS"] = json!("64");
         }
         daemon.put("/v1/probes/dns", &config).expect(201);
-        let clients = topology.generator().enter(|| PacketSocket::open("gen0"))??;
+        let clients = topology
+            .generator()
+            .enter(|| PacketSocket::open("gen0"))??;
         let servers = topology.monitor().enter(|| PacketSocket::open("mon0"))??;
-        Ok(Self { _topology: topology, daemon, clients, servers })
+        Ok(Self {
+            _topology: topology,
+            daemon,
+            clients,
+            servers,
+        })
     }
 
     fn ask(&self, question: Question) -> Result<()> {
         let Question(client, port, id) = question;
-        Ok(self.clients.send(&frame((client, port), (server_of(client), DNS), &message(id, 0x0100))?)?)
+        Ok(self.clients.send(&frame(
+            (client, port),
+            (server_of(client), DNS),
+            &message(id, 0x0100),
+        )?)?)
     }
 
     fn answer(&self, question: Question) -> Result<()> {
         let Question(client, port, id) = question;
-        Ok(self.servers.send(&frame((server_of(client), DNS), (client, port), &message(id, 0x8180))?)?)
+        Ok(self.servers.send(&frame(
+            (server_of(client), DNS),
+            (client, port),
+            &message(id, 0x8180),
+        )?)?)
     }
 
     /// Sends a frame that is not DNS: each packet makes the probe look at its clock.
@@ -66,20 +82,29 @@ impl Scene {
         self.daemon.json("/v1/probes/dns/metrics")
     }
 
-    /// Lets packets pass until as many questions of all clients have timed out, and returns that window.
+    /// Lets packets pass until as many questions of all clients have timed out, and returns that
+    /// window.
     fn wait_for_timeouts(&self, wanted: u64) -> Result<Value> {
         wait_for("questions time out", PATIENCE, || {
             self.pass_something()?;
             let document = self.read();
             let found = sum(&document, "ingress", "dns_client", "timeouts_total")?;
-            ensure!(found >= wanted, "{found} of {wanted}: {}", document["ingress"]["dns_client"]);
+            ensure!(
+                found >= wanted,
+                "{found} of {wanted}: {}",
+                document["ingress"]["dns_client"]
+            );
             Ok(document)
         })
     }
 }
 
 fn server_of(client: &str) -> &'static str {
-    if client.contains(':') { SERVER6 } else { SERVER }
+    if client.contains(':') {
+        SERVER6
+    } else {
+        SERVER
+    }
 }
 
 /// A message with one question, or an answer to it without records.
@@ -90,7 +115,11 @@ fn message(id: u16, flags: u16) -> Vec<u8> {
 
 fn frame(from: (&str, u16), to: (&str, u16), message: &[u8]) -> Result<Vec<u8>> {
     let length = 8 + message.len() as u16;
-    let udp = [[from.1, to.1, length, 0].map(u16::to_be_bytes).concat(), message.to_vec()].concat();
+    let udp = [
+        [from.1, to.1, length, 0].map(u16::to_be_bytes).concat(),
+        message.to_vec(),
+    ]
+    .concat();
     let mut frame = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1].to_vec();
     match (from.0.parse()?, to.0.parse()?) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
@@ -114,15 +143,26 @@ fn frame(from: (&str, u16), to: (&str, u16), message: &[u8]) -> Result<Vec<u8>> 
 
 fn sum(document: &Value, direction: &str, metric: &str, field: &str) -> Result<u64> {
     let values = entries(document, direction, metric)?.iter();
-    values.map(|entry| entry["value"][field].as_u64().with_context(|| field.to_owned())).sum()
+    values
+        .map(|entry| {
+            entry["value"][field]
+                .as_u64()
+                .with_context(|| field.to_owned())
+        })
+        .sum()
 }
 
 /// Fails unless the row of a client or server has these values.
 fn ensure_row(document: &Value, metric: &str, key: &str, wanted: &Value) -> Result<()> {
-    let row = entries(document, "ingress", metric)?.iter().find(|entry| entry["key"] == key);
+    let row = entries(document, "ingress", metric)?
+        .iter()
+        .find(|entry| entry["key"] == key);
     let row = row.with_context(|| format!("no {key} in {}", document["ingress"][metric]))?;
     for (field, value) in wanted.as_object().into_iter().flatten() {
-        ensure!(row["value"][field] == *value, "{metric} {key} {field}: {row} instead of {wanted}");
+        ensure!(
+            row["value"][field] == *value,
+            "{metric} {key} {field}: {row} instead of {wanted}"
+        );
     }
     Ok(())
 }
@@ -138,8 +178,8 @@ fn questions_without_an_answer_in_time_are_counted(hook: &str) -> Result<()> {
         scene.ask(Question(CLIENT, 4000, id))?;
         scene.answer(Question(CLIENT, 4000, id))?;
     }
-    // Two questions are under way at the same time. The first is sent three times without an answer. Only the
-    // second gets its answer, in another window.
+    // Two questions are under way at the same time. The first is sent three times without an
+    // answer. Only the second gets its answer, in another window.
     let lost = Question(CLIENT, 4001, 7);
     let other = Question(CLIENT, 4001, 8);
     for question in [lost, other, lost, lost] {
@@ -153,22 +193,40 @@ fn questions_without_an_answer_in_time_are_counted(hook: &str) -> Result<()> {
     let early = scene.read();
     scene.answer(other)?;
     if begun.elapsed() < TIMEOUT {
-        ensure!(sum(&early, "ingress", "dns_client", "timeouts_total")? == 0, "too early: {early}");
+        ensure!(
+            sum(&early, "ingress", "dns_client", "timeouts_total")? == 0,
+            "too early: {early}"
+        );
     }
     let document = scene.wait_for_timeouts(5)?;
-    ensure!(begun.elapsed() >= TIMEOUT, "{:?} is too early: {document}", begun.elapsed());
+    ensure!(
+        begun.elapsed() >= TIMEOUT,
+        "{:?} is too early: {document}",
+        begun.elapsed()
+    );
     let client = json!({ "questions_total": 44, "repeated_total": 2, "answers_total": 41, "timeouts_total": 1,
         "late_total": 0 });
     ensure_row(&document, "dns_client", CLIENT, &client)?;
-    let waits = json!({ "questions_total": 1, "answers_total": 0, "timeouts_total": 1, "late_total": 0 });
+    let waits =
+        json!({ "questions_total": 1, "answers_total": 0, "timeouts_total": 1, "late_total": 0 });
     ensure_row(&document, "dns_client", LATE, &waits)?;
-    let silent =
-        json!({ "questions_total": 3, "repeated_total": 0, "answers_total": 0, "timeouts_total": 3 });
+    let silent = json!({ "questions_total": 3, "repeated_total": 0, "answers_total": 0, "timeouts_total": 3 });
     ensure_row(&document, "dns_client", SILENT6, &silent)?;
-    ensure_row(&document, "dns_server", SERVER, &json!({ "answers_total": 41, "timeouts_total": 2 }))?;
-    ensure_row(&document, "dns_server", SERVER6, &json!({ "answers_total": 0, "timeouts_total": 3 }))?;
+    ensure_row(
+        &document,
+        "dns_server",
+        SERVER,
+        &json!({ "answers_total": 41, "timeouts_total": 2 }),
+    )?;
+    ensure_row(
+        &document,
+        "dns_server",
+        SERVER6,
+        &json!({ "answers_total": 0, "timeouts_total": 3 }),
+    )?;
 
-    // A late answer does not undo the timeout. A repetition of a question that has timed out is not a new question.
+    // A late answer does not undo the timeout. A repetition of a question that has timed out is not
+    // a new question.
     scene.answer(late)?;
     scene.ask(lost)?;
     let document = wait_for("the late answer is counted", PATIENCE, || {
@@ -180,11 +238,25 @@ fn questions_without_an_answer_in_time_are_counted(hook: &str) -> Result<()> {
     })?;
     let late = json!({ "answers_total": 1, "timeouts_total": 1, "late_total": 1 });
     ensure_row(&document, "dns_client", LATE, &late)?;
-    ensure_row(&document, "dns_client", CLIENT, &json!({ "questions_total": 45, "timeouts_total": 1 }))?;
-    for (direction, field) in [("ingress", "forgotten_total"), ("ingress", "unwatched_total")] {
-        ensure!(sum(&document, direction, "dns", field)? == 0, "{field}: {document}");
+    ensure_row(
+        &document,
+        "dns_client",
+        CLIENT,
+        &json!({ "questions_total": 45, "timeouts_total": 1 }),
+    )?;
+    for (direction, field) in [
+        ("ingress", "forgotten_total"),
+        ("ingress", "unwatched_total"),
+    ] {
+        ensure!(
+            sum(&document, direction, "dns", field)? == 0,
+            "{field}: {document}"
+        );
     }
-    ensure!(sum(&document, "egress", "dns", "unexpected_total")? == 0, "{document}");
+    ensure!(
+        sum(&document, "egress", "dns", "unexpected_total")? == 0,
+        "{document}"
+    );
     Ok(())
 }
 
@@ -198,13 +270,16 @@ fn questions_without_an_answer_in_time_are_counted_at_tc() -> Result<()> {
     questions_without_an_answer_in_time_are_counted("tc")
 }
 
-/// More questions than places: each question times out, or is forgotten, or counts as a question without a
-/// watched timeout.
+/// More questions than places: each question times out, or is forgotten, or counts as a question
+/// without a watched timeout.
 #[test]
 fn questions_that_find_no_place_are_counted() -> Result<()> {
     const QUESTIONS: u64 = 200;
     const PLACES: u64 = 8;
-    let scene = Scene::new("xdp", &json!({ "TIMEOUT": "1000", "PENDING": PLACES.to_string() }))?;
+    let scene = Scene::new(
+        "xdp",
+        &json!({ "TIMEOUT": "1000", "PENDING": PLACES.to_string() }),
+    )?;
     for id in 0..QUESTIONS as u16 {
         scene.ask(Question(CLIENT, 4000, id))?;
     }
@@ -219,9 +294,18 @@ fn questions_that_find_no_place_are_counted() -> Result<()> {
         scene.pass_something()?;
         let document = scene.read();
         let [timeouts, forgotten, unwatched] = counted(&document)?;
-        ensure!(sum(&document, "ingress", "dns_client", "questions_total")? == QUESTIONS, "{document}");
-        ensure!(timeouts + forgotten <= QUESTIONS, "more than were asked: {document}");
-        ensure!(timeouts + forgotten + unwatched >= QUESTIONS, "{timeouts}, {forgotten}, {unwatched}");
+        ensure!(
+            sum(&document, "ingress", "dns_client", "questions_total")? == QUESTIONS,
+            "{document}"
+        );
+        ensure!(
+            timeouts + forgotten <= QUESTIONS,
+            "more than were asked: {document}"
+        );
+        ensure!(
+            timeouts + forgotten + unwatched >= QUESTIONS,
+            "{timeouts}, {forgotten}, {unwatched}"
+        );
         ensure!(forgotten > 0, "{document}");
         Ok(())
     })

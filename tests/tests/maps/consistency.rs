@@ -1,4 +1,5 @@
-//! Consistency: two maps that the program updates together agree in every window, because of the grace period.
+//! Consistency: two maps that the program updates together agree in every window, because of the
+//! grace period.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -6,8 +7,8 @@ use twinprobe_tests::sample::{total, window};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
 use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology, scaled};
 
-/// A program that counts in one map, works (10,000 steps are tens of microseconds) and counts in the other: a reader
-/// that does not wait for the program finds different counts.
+/// A program that counts in one map, works (10,000 steps are tens of microseconds) and counts in
+/// the other: a reader that does not wait for the program finds different counts.
 const PAIR: &str = r#"
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -42,7 +43,8 @@ SEC("xdp") int count_twice(struct xdp_md *ctx)
 char LICENSE[] SEC("license") = "GPL";
 "#;
 
-/// Reads windows under load until one is torn. Returns the number of windows before it, `None` if no window is torn.
+/// Reads windows under load until one is torn. Returns the number of windows before it, `None` if
+/// no window is torn.
 fn torn_windows(options: &DaemonOptions, windows: u64, steps: u32) -> Result<Option<u64>> {
     let topology = Topology::new()?;
     let daemon = Daemon::start_with(topology.monitor(), options)?;
@@ -58,7 +60,10 @@ fn torn_windows(options: &DaemonOptions, windows: u64, steps: u32) -> Result<Opt
         }
     });
     daemon.put("/v1/probes/pair", &config).expect(201);
-    let cpu = GeneratorOptions { cpu: Some(0), ..GeneratorOptions::default() };
+    let cpu = GeneratorOptions {
+        cpu: Some(0),
+        ..GeneratorOptions::default()
+    };
     let load = Generator::new(topology.generator(), "gen0", cpu)?.spawn(Load::default());
     let mut sums = (0, 0);
     for window in 0..windows {
@@ -73,20 +78,28 @@ fn torn_windows(options: &DaemonOptions, windows: u64, steps: u32) -> Result<Opt
     let sent = load.stop()?;
     let (first, second) = counts(&daemon.json("/v1/probes/pair/metrics"));
     sums = (sums.0 + first, sums.1 + second);
-    assert!(sums.0 > windows, "too little load to show anything: {sums:?}");
+    assert!(
+        sums.0 > windows,
+        "too little load to show anything: {sums:?}"
+    );
     assert_eq!(sums, (sent, sent));
     bystanders.finish()?;
     Ok(None)
 }
 
 fn counts(document: &Value) -> (u64, u64) {
-    (total(document, "ingress", "first"), total(document, "ingress", "second"))
+    (
+        total(document, "ingress", "first"),
+        total(document, "ingress", "second"),
+    )
 }
 
 #[test]
 fn two_maps_agree_in_every_window() -> Result<()> {
     for method in ["sweep", "membarrier", "map-in-map"] {
-        let options = DaemonOptions::default().argument("--quiesce").argument(method);
+        let options = DaemonOptions::default()
+            .argument("--quiesce")
+            .argument(method);
         let torn = torn_windows(&options, scaled(60, 6_000), 10_000)?;
         assert_eq!(torn, None, "with {method}");
     }
@@ -99,9 +112,15 @@ fn without_the_grace_period_windows_are_torn() -> Result<()> {
     if std::thread::available_parallelism()?.get() < 2 {
         return Ok(());
     }
-    let options = DaemonOptions::default().argument("--quiesce").argument("none");
-    // The program works longer than it takes to create the window's file, which comes before the maps are read.
+    let options = DaemonOptions::default()
+        .argument("--quiesce")
+        .argument("none");
+    // The program works longer than it takes to create the window's file, which comes before the
+    // maps are read.
     let torn = torn_windows(&options, 600, 300_000)?;
-    assert!(torn.is_some(), "no window of 600 was torn: the test shows nothing");
+    assert!(
+        torn.is_some(),
+        "no window of 600 was torn: the test shows nothing"
+    );
     Ok(())
 }

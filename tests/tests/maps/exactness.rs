@@ -1,4 +1,5 @@
-//! Exactness: no packet is lost, counted twice or counted in the wrong window, at any hook and with any map.
+//! Exactness: no packet is lost, counted twice or counted in the wrong window, at any hook and with
+//! any map.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -23,15 +24,24 @@ enum Hook {
 
 impl Hook {
     fn direction(self) -> &'static str {
-        if self == Self::TcEgress { "egress" } else { "ingress" }
+        if self == Self::TcEgress {
+            "egress"
+        } else {
+            "ingress"
+        }
     }
 
     fn interface(self) -> &'static str {
-        if self == Self::TcEgress { "mon1" } else { "mon0" }
+        if self == Self::TcEgress {
+            "mon1"
+        } else {
+            "mon0"
+        }
     }
 }
 
-/// Returns a configuration with [`COUNTERS`] at `hook`, which drops packets so that the stack does not limit the rate.
+/// Returns a configuration with [`COUNTERS`] at `hook`, which drops packets so that the stack does
+/// not limit the rate.
 fn config(hook: Hook, snapshot: bool) -> Value {
     let (name, section, context, verdict) = match hook {
         Hook::Xdp => ("xdp", "xdp", "xdp_md", "XDP_DROP"),
@@ -62,14 +72,18 @@ fn config(hook: Hook, snapshot: bool) -> Value {
     config
 }
 
-/// Reads windows while packets arrive. Every map's windows must add up to the packets that were sent, and within each window
-/// all maps must agree.
+/// Reads windows while packets arrive. Every map's windows must add up to the packets that were
+/// sent, and within each window all maps must agree.
 fn sum_of_windows(hook: Hook, options: &DaemonOptions) -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start_with(topology.monitor(), options)?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
-    let _forward = (hook == Hook::TcEgress).then(|| topology.forward_to_egress()).transpose()?;
-    daemon.put("/v1/probes/counters", &config(hook, true)).expect(201);
+    let _forward = (hook == Hook::TcEgress)
+        .then(|| topology.forward_to_egress())
+        .transpose()?;
+    daemon
+        .put("/v1/probes/counters", &config(hook, true))
+        .expect(201);
 
     let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
     let mut load = Some(generator.spawn(Load::default()));
@@ -82,9 +96,16 @@ fn sum_of_windows(hook: Hook, options: &DaemonOptions) -> Result<()> {
         }
         let document = daemon.json("/v1/probes/counters/metrics");
         windows += 1;
-        assert_eq!(document["window"]["seq"], windows, "windows are numbered without gaps");
+        assert_eq!(
+            document["window"]["seq"], windows,
+            "windows are numbered without gaps"
+        );
         let counts = COUNTER_MAPS.map(|(map, _)| total(&document, hook.direction(), map));
-        assert_eq!(counts, [counts[0]; COUNTER_MAPS.len()], "maps disagree in window {windows}");
+        assert_eq!(
+            counts,
+            [counts[0]; COUNTER_MAPS.len()],
+            "maps disagree in window {windows}"
+        );
         for (sum, count) in sums.iter_mut().zip(counts) {
             *sum += count;
         }
@@ -124,14 +145,25 @@ fn live_readings_grow_to_the_whole() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
-    daemon.put("/v1/probes/counters", &config(Hook::Xdp, false)).expect(201);
-    assert_eq!(daemon.json("/v1/probes/counters")["programs"]["ingress"]["twins"], false);
+    daemon
+        .put("/v1/probes/counters", &config(Hook::Xdp, false))
+        .expect(201);
+    assert_eq!(
+        daemon.json("/v1/probes/counters")["programs"]["ingress"]["twins"],
+        false
+    );
     let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
-    let load = generator.spawn(Load { count: Some(1_000_000), ..Load::default() });
+    let load = generator.spawn(Load {
+        count: Some(1_000_000),
+        ..Load::default()
+    });
     let mut before = 0;
     while !load.is_finished() {
         let document = daemon.json("/v1/probes/counters/metrics");
-        assert!(document.get("window").is_none(), "a live reading is not a window: {document}");
+        assert!(
+            document.get("window").is_none(),
+            "a live reading is not a window: {document}"
+        );
         let now = total(&document, "ingress", "in_percpu_array");
         assert!(now >= before, "{now} < {before}");
         before = now;
@@ -151,7 +183,10 @@ fn cumulative_snapshots_add_windows_up() -> Result<()> {
     let daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let mut config = config(Hook::Xdp, true);
-    for metric in config["ingress"]["metrics"].as_array_mut().expect("metrics") {
+    for metric in config["ingress"]["metrics"]
+        .as_array_mut()
+        .expect("metrics")
+    {
         metric["init"] = json!(false);
     }
     daemon.put("/v1/probes/counters", &config).expect(201);
@@ -160,7 +195,11 @@ fn cumulative_snapshots_add_windows_up() -> Result<()> {
         generator.send(10_000)?;
         let document = daemon.json("/v1/probes/counters/metrics");
         for (map, _) in COUNTER_MAPS {
-            assert_eq!(total(&document, "ingress", map), round * 10_000, "{map} in round {round}");
+            assert_eq!(
+                total(&document, "ingress", map),
+                round * 10_000,
+                "{map} in round {round}"
+            );
         }
     }
     bystanders.finish()

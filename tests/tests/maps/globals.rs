@@ -36,12 +36,23 @@ fn variables_are_read_reset_and_added_up() -> Result<()> {
             scene.send(1000)?;
             let document = scene.read();
             let count = 1000 * if init { 1 } else { round };
-            assert_eq!(value(&document, "packets"), count, "{snapshot} {init} {round}");
-            assert_eq!(value(&document, "totals"), json!({ "packets": count, "bytes": FRAME * count }));
+            assert_eq!(
+                value(&document, "packets"),
+                count,
+                "{snapshot} {init} {round}"
+            );
+            assert_eq!(
+                value(&document, "totals"),
+                json!({ "packets": count, "bytes": FRAME * count })
+            );
             assert_eq!(value(&document, "build"), 42);
             if metrics.len() > 3 {
                 // A reset restores the initial value and leaves the variable beside it alone.
-                assert_eq!(value(&document, "from_hundred"), 100 + count, "{snapshot} {init} {round}");
+                assert_eq!(
+                    value(&document, "from_hundred"),
+                    100 + count,
+                    "{snapshot} {init} {round}"
+                );
             }
         }
     }
@@ -54,7 +65,10 @@ fn a_live_counter_loses_nothing_by_a_reset() -> Result<()> {
     let scene = Scene::new()?;
     scene.deploy(&json!([metric("packets", ".bss:packets", false, true)]));
     let packets = twinprobe_tests::scaled(500_000, 20_000_000);
-    let load = scene.generator()?.spawn(Load { count: Some(packets), ..Load::default() });
+    let load = scene.generator()?.spawn(Load {
+        count: Some(packets),
+        ..Load::default()
+    });
     let (mut sum, mut readings) = (0, 0);
     loop {
         let last = load.is_finished();
@@ -69,7 +83,8 @@ fn a_live_counter_loses_nothing_by_a_reset() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// Windows of a variable add up as those of maps, and the variable agrees with a map in each window.
+/// Windows of a variable add up as those of maps, and the variable agrees with a map in each
+/// window.
 #[test]
 fn windows_of_variables_add_up() -> Result<()> {
     let scene = Scene::new()?;
@@ -79,14 +94,23 @@ fn windows_of_variables_add_up() -> Result<()> {
         metric("odd_keys", "odd_keys", true, true),
     ]));
     let packets = twinprobe_tests::scaled(300_000, 10_000_000);
-    let load = scene.generator()?.spawn(Load { count: Some(packets), ..Load::default() });
+    let load = scene.generator()?.spawn(Load {
+        count: Some(packets),
+        ..Load::default()
+    });
     let mut sum = 0;
     loop {
         let last = load.is_finished();
         let document = scene.read();
         let count = value(&document, "packets").as_u64().expect("a number");
-        assert_eq!(value(&document, "totals"), json!({ "packets": count, "bytes": FRAME * count }));
-        assert_eq!(twinprobe_tests::sample::total(&document, "ingress", "odd_keys"), count);
+        assert_eq!(
+            value(&document, "totals"),
+            json!({ "packets": count, "bytes": FRAME * count })
+        );
+        assert_eq!(
+            twinprobe_tests::sample::total(&document, "ingress", "odd_keys"),
+            count
+        );
         sum += count;
         if last {
             break;
@@ -101,31 +125,72 @@ fn windows_of_variables_add_up() -> Result<()> {
 fn what_variables_can_not_do_is_refused() -> Result<()> {
     let scene = Scene::new()?;
     let cases = [
-        (json!([metric("a", ".bss:nosuch", false, false)]), "[0].map", "it has packets, totals, unnamed"),
-        (json!([metric("a", ".data:packets", false, false)]), "[0].map", "from_hundred"),
-        (json!([metric("a", ".rodata:build", false, true)]), "[0].init", "constant"),
-        (json!([metric("a", ".rodata:build", true, false)]), "[0].snapshot", "constant"),
-        (json!([metric("a", ".data:from_hundred", true, false)]), "[0].init", "initial value"),
-        (json!([{ "name": "a", "map": ".bss:packets", "agg": "sum" }]), "[0].agg", "PERCPU"),
+        (
+            json!([metric("a", ".bss:nosuch", false, false)]),
+            "[0].map",
+            "it has packets, totals, unnamed",
+        ),
+        (
+            json!([metric("a", ".data:packets", false, false)]),
+            "[0].map",
+            "from_hundred",
+        ),
+        (
+            json!([metric("a", ".rodata:build", false, true)]),
+            "[0].init",
+            "constant",
+        ),
+        (
+            json!([metric("a", ".rodata:build", true, false)]),
+            "[0].snapshot",
+            "constant",
+        ),
+        (
+            json!([metric("a", ".data:from_hundred", true, false)]),
+            "[0].init",
+            "initial value",
+        ),
+        (
+            json!([{ "name": "a", "map": ".bss:packets", "agg": "sum" }]),
+            "[0].agg",
+            "PERCPU",
+        ),
         (
             json!([{ "name": "a", "map": ".bss:packets", "type": "struct totals" }]),
             "[0].type",
             "leave it out",
         ),
         (
-            json!([metric("a", ".bss:packets", true, true), metric("b", ".bss:totals", false, false)]),
+            json!([
+                metric("a", ".bss:packets", true, true),
+                metric("b", ".bss:totals", false, false)
+            ]),
             "[1].snapshot",
             "all of .bss is",
         ),
-        (json!([metric("a", ".bss", false, false)]), "[0].map", ".bss:VAR"),
-        (json!([metric("a", ".text:f", false, false)]), "[0].map", ".bss:VAR"),
+        (
+            json!([metric("a", ".bss", false, false)]),
+            "[0].map",
+            ".bss:VAR",
+        ),
+        (
+            json!([metric("a", ".text:f", false, false)]),
+            "[0].map",
+            ".bss:VAR",
+        ),
     ];
     for (metrics, field, message) in cases {
         let problem = scene.put(&metrics).expect(422).json();
-        let found = problem["errors"].as_array().expect("errors").iter().any(|finding| {
-            finding["field"] == format!("ingress.metrics{field}")
-                && finding["message"].as_str().is_some_and(|text| text.contains(message))
-        });
+        let found = problem["errors"]
+            .as_array()
+            .expect("errors")
+            .iter()
+            .any(|finding| {
+                finding["field"] == format!("ingress.metrics{field}")
+                    && finding["message"]
+                        .as_str()
+                        .is_some_and(|text| text.contains(message))
+            });
         assert!(found, "{field} {message}: {problem}");
     }
     scene.bystanders.finish()

@@ -12,9 +12,15 @@ use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, Topology};
 pub const SOURCE: &str = include_str!("../../bpf/init.bpf.c");
 
 /// Each packet is counted once in each of them.
-pub const COUNTED: [&str; 5] = ["in_array", "in_hash", "in_lru_hash", "in_percpu_array", "in_percpu_hash"];
-/// The probes: nothing but `init` without `snapshot`; nothing but queues without either; both with a snapshot, a variable
-/// and a map that is shown as it is.
+pub const COUNTED: [&str; 5] = [
+    "in_array",
+    "in_hash",
+    "in_lru_hash",
+    "in_percpu_array",
+    "in_percpu_hash",
+];
+/// The probes: nothing but `init` without `snapshot`; nothing but queues without either; both with
+/// a snapshot, a variable and a map that is shown as it is.
 pub const PROBES: [&str; 3] = ["counts", "queues", "mixed"];
 
 fn counted() -> Vec<Value> {
@@ -29,7 +35,10 @@ fn counted() -> Vec<Value> {
 }
 
 fn queues() -> Vec<Value> {
-    vec![json!({ "name": "queue", "map": "queue" }), json!({ "name": "stack", "map": "stack" })]
+    vec![
+        json!({ "name": "queue", "map": "queue" }),
+        json!({ "name": "stack", "map": "stack" }),
+    ]
 }
 
 /// One of [`PROBES`].
@@ -40,7 +49,9 @@ pub fn config(probe: &str, window: &Value, defines: &Value) -> Value {
         _ => {
             let mut all = counted();
             all.extend(queues());
-            all.push(json!({ "name": "at_rest", "map": "at_rest", "snapshot": true, "init": true }));
+            all.push(
+                json!({ "name": "at_rest", "map": "at_rest", "snapshot": true, "init": true }),
+            );
             all.push(json!({ "name": "packets", "map": ".bss:packets", "init": true }));
             all.push(json!({ "name": "live", "map": "live" }));
             // `.bss` is shared by both twins.
@@ -68,15 +79,24 @@ pub struct Account {
 impl Account {
     /// Adds a document. Panics if a queue or a stack has given a number twice.
     pub fn add(&mut self, document: &Value) {
-        let Value::Object(metrics) = &document["ingress"] else { panic!("no ingress in {document}") };
+        let Value::Object(metrics) = &document["ingress"] else {
+            panic!("no ingress in {document}")
+        };
         for (name, metric) in metrics {
             let entries = metric["entries"].as_array().expect("entries");
             let fifo = ["queue", "stack"].iter().position(|fifo| fifo == name);
             for entry in entries {
-                let value =
-                    entry["value"].as_u64().or_else(|| entry["value"]["packets"].as_u64()).expect("a number");
+                let value = entry["value"]
+                    .as_u64()
+                    .or_else(|| entry["value"]["packets"].as_u64())
+                    .expect("a number");
                 match fifo {
-                    Some(fifo) => assert!(self.popped[fifo].insert(value), "{name} has given {value} twice"),
+                    Some(fifo) => {
+                        assert!(
+                            self.popped[fifo].insert(value),
+                            "{name} has given {value} twice"
+                        )
+                    }
                     None if name == "live" => {}
                     None => *self.counted.entry(name.clone()).or_default() += value,
                 }
@@ -101,7 +121,11 @@ impl Account {
         if probe != "counts" {
             let all: BTreeSet<u64> = (0..sent).collect();
             for (popped, name) in self.popped.iter().zip(["queue", "stack"]) {
-                ensure!(*popped == all, "{probe}: {name} has given {} of {sent}", popped.len());
+                ensure!(
+                    *popped == all,
+                    "{probe}: {name} has given {} of {sent}",
+                    popped.len()
+                );
             }
         }
         Ok(())
@@ -127,10 +151,21 @@ impl Scene {
         let daemon = Daemon::start(topology.monitor())?;
         let bystanders = Bystanders::deploy(&daemon, &topology)?;
         for probe in PROBES {
-            daemon.put(&format!("/v1/probes/{probe}"), &config(probe, window, defines)).expect(201);
+            daemon
+                .put(
+                    &format!("/v1/probes/{probe}"),
+                    &config(probe, window, defines),
+                )
+                .expect(201);
         }
         let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
-        Ok(Self { topology, daemon, bystanders, generator, sent: 0 })
+        Ok(Self {
+            topology,
+            daemon,
+            bystanders,
+            generator,
+            sent: 0,
+        })
     }
 
     pub fn send(&mut self, count: u64) -> Result<()> {
@@ -140,10 +175,22 @@ impl Scene {
 
     /// The present daemon is killed and another daemon is started.
     pub fn restart(self, options: &DaemonOptions) -> Result<Self> {
-        let Self { topology, daemon, bystanders, generator, sent } = self;
+        let Self {
+            topology,
+            daemon,
+            bystanders,
+            generator,
+            sent,
+        } = self;
         let directories: Arc<Directories> = daemon.kill()?;
         let daemon = Daemon::start_in(topology.monitor(), options, directories)?;
-        Ok(Self { topology, daemon, bystanders, generator, sent })
+        Ok(Self {
+            topology,
+            daemon,
+            bystanders,
+            generator,
+            sent,
+        })
     }
 
     pub fn read(&self, probe: &str) -> Value {

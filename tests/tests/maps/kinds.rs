@@ -9,10 +9,17 @@ const PACKETS: u64 = 5_000;
 
 /// Returns a metric's values by source address.
 fn by_address(document: &Value, name: &str, address: impl Fn(&Value) -> u64) -> Vec<(u64, u64)> {
-    let entries = document["ingress"][name]["entries"].as_array().expect("entries");
+    let entries = document["ingress"][name]["entries"]
+        .as_array()
+        .expect("entries");
     let mut counts: Vec<(u64, u64)> = entries
         .iter()
-        .map(|entry| (address(&entry["key"]), entry["value"].as_u64().expect("a count")))
+        .map(|entry| {
+            (
+                address(&entry["key"]),
+                entry["value"].as_u64().expect("a count"),
+            )
+        })
         .collect();
     counts.sort_unstable();
     counts
@@ -20,7 +27,9 @@ fn by_address(document: &Value, name: &str, address: impl Fn(&Value) -> u64) -> 
 
 fn expected() -> Vec<(u64, u64)> {
     let first = u64::from(u32::from_be_bytes([198, 18, 0, 0]));
-    (0..ADDRESSES).map(|n| (first + n, PACKETS / ADDRESSES)).collect()
+    (0..ADDRESSES)
+        .map(|n| (first + n, PACKETS / ADDRESSES))
+        .collect()
 }
 
 fn dotted(text: &Value) -> u64 {
@@ -47,11 +56,17 @@ fn further_types_count_every_packet() -> Result<()> {
                 scene.send(PACKETS)?;
                 let document = scene.read();
                 let times = if init { 1 } else { round };
-                let expected: Vec<_> =
-                    expected().into_iter().map(|(key, count)| (key, count * times)).collect();
+                let expected: Vec<_> = expected()
+                    .into_iter()
+                    .map(|(key, count)| (key, count * times))
+                    .collect();
                 let what = format!("{strategy} {snapshot} {init} {round}");
                 let number = |key: &Value| key.as_u64().expect("a number");
-                assert_eq!(by_address(&document, "in_lru_percpu_hash", number), expected, "{what}");
+                assert_eq!(
+                    by_address(&document, "in_lru_percpu_hash", number),
+                    expected,
+                    "{what}"
+                );
                 assert_eq!(
                     by_address(&document, "in_lpm_trie", |key| dotted(&key["address"])),
                     expected,
@@ -66,7 +81,8 @@ fn further_types_count_every_packet() -> Result<()> {
         }
     }
     let document = scene.read();
-    let types = ["in_lru_percpu_hash", "in_lpm_trie"].map(|name| &document["ingress"][name]["type"]);
+    let types =
+        ["in_lru_percpu_hash", "in_lpm_trie"].map(|name| &document["ingress"][name]["type"]);
     assert_eq!(types, [&json!("lru_percpu_hash"), &json!("lpm_trie")]);
     scene.bystanders.finish()
 }
@@ -110,12 +126,22 @@ fn what_can_not_be_read_is_refused() -> Result<()> {
         ),
     ];
     for (definition, metric, field, message) in cases {
-        let config =
-            json!({ "interface": "mon0", "ingress": { "source": map(definition), "metrics": [metric] } });
-        let problem = scene.daemon.put("/v1/probes/other", &config).expect(422).json();
+        let config = json!({ "interface": "mon0", "ingress": { "source": map(definition), "metrics": [metric] } });
+        let problem = scene
+            .daemon
+            .put("/v1/probes/other", &config)
+            .expect(422)
+            .json();
         let finding = &problem["errors"][0];
-        assert_eq!(finding["field"], format!("ingress.metrics[0].{field}"), "{problem}");
-        assert!(finding["message"].as_str().expect("text").contains(message), "{problem}");
+        assert_eq!(
+            finding["field"],
+            format!("ingress.metrics[0].{field}"),
+            "{problem}"
+        );
+        assert!(
+            finding["message"].as_str().expect("text").contains(message),
+            "{problem}"
+        );
     }
     // The finding has the message of the kernel, and a hint.
     for definition in [
@@ -125,15 +151,22 @@ fn what_can_not_be_read_is_refused() -> Result<()> {
         let config = json!({
             "interface": "mon0", "ingress": { "source": map(definition), "metrics": [window("m", "m")] }
         });
-        let problem = scene.daemon.put("/v1/probes/other", &config).expect(422).json();
+        let problem = scene
+            .daemon
+            .put("/v1/probes/other", &config)
+            .expect(422)
+            .json();
         let message = problem["errors"][0]["message"].as_str().expect("text");
-        assert!(message.contains("map m") && message.contains("a key of LPM_TRIE has 4 bytes"), "{problem}");
+        assert!(
+            message.contains("map m") && message.contains("a key of LPM_TRIE has 4 bytes"),
+            "{problem}"
+        );
     }
     scene.bystanders.finish()
 }
 
-/// A flow table of several batches is read live while packets come and the reader deletes entries: a reading has only
-/// entries that a program wrote, no key twice, and it ends.
+/// A flow table of several batches is read live while packets come and the reader deletes entries:
+/// a reading has only entries that a program wrote, no key twice, and it ends.
 #[test]
 fn live_readings_under_load() -> Result<()> {
     let scene = Scene::new()?;
@@ -144,15 +177,25 @@ fn live_readings_under_load() -> Result<()> {
             metric
         });
         scene.deploy(&json!(metrics));
-        let load = scene.generator()?.spawn(twinprobe_tests::traffic::Load::default());
+        let load = scene
+            .generator()?
+            .spawn(twinprobe_tests::traffic::Load::default());
         let mut counted = 0;
         for _ in 0..50 {
             let document = scene.read();
             counted += total(&document, "ingress", "odd_keys");
-            let keys = by_address(&document, "odd_keys", |key| key["address"].as_u64().expect("a number"));
+            let keys = by_address(&document, "odd_keys", |key| {
+                key["address"].as_u64().expect("a number")
+            });
             assert!(keys.len() <= ADDRESSES as usize, "keys twice: {keys:?}");
-            assert!(keys.windows(2).all(|pair| pair[0].0 != pair[1].0), "keys twice: {keys:?}");
-            assert!(keys.iter().all(|(key, count)| expected().iter().any(|(e, _)| e == key) && *count > 0));
+            assert!(
+                keys.windows(2).all(|pair| pair[0].0 != pair[1].0),
+                "keys twice: {keys:?}"
+            );
+            assert!(
+                keys.iter()
+                    .all(|(key, count)| expected().iter().any(|(e, _)| e == key) && *count > 0)
+            );
         }
         let sent = load.stop()?;
         counted += total(&scene.read(), "ingress", "odd_keys");
@@ -191,8 +234,13 @@ SEC("xdp") int count(struct xdp_md *ctx)
 }
 char LICENSE[] SEC("license") = "GPL";
 "#;
-    let metrics = [window("one", "one"), metric("two", "two", false, false), window("three", "three")];
-    let config = json!({ "interface": "mon0", "ingress": { "source": source, "metrics": metrics } });
+    let metrics = [
+        window("one", "one"),
+        metric("two", "two", false, false),
+        window("three", "three"),
+    ];
+    let config =
+        json!({ "interface": "mon0", "ingress": { "source": source, "metrics": metrics } });
     scene.daemon.put("/v1/probes/maps", &config).expect(201);
     scene.send(1000)?;
     let document = scene.read();

@@ -1,4 +1,5 @@
-//! Entries that find no room in a map are counted: in its window or for good, across replacements and the end of the daemon.
+//! Entries that find no room in a map are counted: in its window or for good, across replacements
+//! and the end of the daemon.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -47,7 +48,11 @@ fn expect(daemon: &Daemon, probe: &str, expected: &[(&str, u64, u64)]) {
         assert_eq!(metric["completeness"]["failed_inserts"], *lost, "{metric}");
         assert_eq!(
             metric["completeness"]["fill"],
-            if *used == ROOM { json!(1) } else { json!(*used as f64 / 4.0) }
+            if *used == ROOM {
+                json!(1)
+            } else {
+                json!(*used as f64 / 4.0)
+            }
         );
         assert_eq!(
             (&metric["entries_used"], &metric["max_entries"]),
@@ -64,8 +69,12 @@ fn across_replacements_and_restarts() -> Result<()> {
     let topology = Topology::new()?;
     let mut daemon = Daemon::start(topology.monitor())?;
     let put = |daemon: &Daemon, status, defines: &Value| {
-        daemon.put("/v1/probes/twins", &config(true, defines)).expect(status);
-        daemon.put("/v1/probes/shared", &config(false, defines)).expect(status);
+        daemon
+            .put("/v1/probes/twins", &config(true, defines))
+            .expect(status);
+        daemon
+            .put("/v1/probes/shared", &config(false, defines))
+            .expect(status);
     };
     put(&daemon, 201, &json!({}));
     // In every window 10 ports are counted in maps for four, and then three.
@@ -73,21 +82,36 @@ fn across_replacements_and_restarts() -> Result<()> {
     for round in 0..3 {
         send(&topology, 10)?;
         total += 6;
-        let window = [("windows", 6, 4), ("prefixes", 6, 4), ("drained", 6, 4), ("queue", 6, 4)];
+        let window = [
+            ("windows", 6, 4),
+            ("prefixes", 6, 4),
+            ("drained", 6, 4),
+            ("queue", 6, 4),
+        ];
         expect(&daemon, "twins", &window);
         expect(&daemon, "shared", &window[2..]);
         send(&topology, 3)?;
         expect(
             &daemon,
             "twins",
-            &[("windows", 0, 3), ("sums", total, 3), ("live", total, 4), ("queue", 0, 3)],
+            &[
+                ("windows", 0, 3),
+                ("sums", total, 3),
+                ("live", total, 4),
+                ("queue", 0, 3),
+            ],
         );
-        expect(&daemon, "shared", &[("drained", 0, 3), ("queue", 0, 3), ("live", total, 4)]);
+        expect(
+            &daemon,
+            "shared",
+            &[("drained", 0, 3), ("queue", 0, 3), ("live", total, 4)],
+        );
         match round {
             0 => put(&daemon, 200, &json!({ "REVISION": "2" })),
             _ => {
                 let directories = daemon.kill()?;
-                daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
+                daemon =
+                    Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
             }
         }
     }
@@ -107,7 +131,14 @@ fn across_replacements_and_restarts() -> Result<()> {
     send(&topology, 10)?;
     let document = daemon.json("/v1/probes/twins/metrics");
     let sums = &document["ingress"]["sums"];
-    assert_eq!((&sums["entries_used"], &sums["max_entries"]), (&json!(10), &json!(16)), "{sums}");
-    assert_eq!(sums["completeness"], json!({ "fill": 0.625, "failed_inserts": total }));
+    assert_eq!(
+        (&sums["entries_used"], &sums["max_entries"]),
+        (&json!(10), &json!(16)),
+        "{sums}"
+    );
+    assert_eq!(
+        sums["completeness"],
+        json!({ "fill": 0.625, "failed_inserts": total })
+    );
     Ok(())
 }

@@ -24,7 +24,11 @@ impl Scene {
     pub fn new() -> Result<Self> {
         let topology = Topology::new()?;
         let daemon = Daemon::start(topology.monitor())?;
-        Ok(Self { bystanders: Bystanders::deploy(&daemon, &topology)?, daemon, topology })
+        Ok(Self {
+            bystanders: Bystanders::deploy(&daemon, &topology)?,
+            daemon,
+            topology,
+        })
     }
 
     pub fn put(&self, metrics: &Value) -> Response {
@@ -47,8 +51,15 @@ impl Scene {
     }
 
     pub fn generator(&self) -> Result<Generator> {
-        let spread = Spread { addresses: ADDRESSES as u32, ports: 1, ..Spread::default() };
-        let options = GeneratorOptions { spread, ..GeneratorOptions::default() };
+        let spread = Spread {
+            addresses: ADDRESSES as u32,
+            ports: 1,
+            ..Spread::default()
+        };
+        let options = GeneratorOptions {
+            spread,
+            ..GeneratorOptions::default()
+        };
         Generator::new(self.topology.generator(), "gen0", options)
     }
 

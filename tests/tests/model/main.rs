@@ -9,5 +9,9 @@ const USUAL_SEED: u64 = 1004;
 
 #[test]
 fn whatever_is_done_every_packet_is_where_it_belongs() -> Result<()> {
-    model::explore(&Limits::from_environment(USUAL_SEED, 60, scaled(30, 3 * 3600)))
+    model::explore(&Limits::from_environment(
+        USUAL_SEED,
+        60,
+        scaled(30, 3 * 3600),
+    ))
 }

@@ -1,4 +1,5 @@
-//! Replacements with other layouts: fields that keep their names keep their counts, new fields begin at zero.
+//! Replacements with other layouts: fields that keep their names keep their counts, new fields
+//! begin at zero.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -23,7 +24,11 @@ fn check(document: &Value, layout: u32, since: &Since, what: &str) {
         let what = format!("{map}, {what}");
         if layout < 3 {
             assert_eq!(sum("/bytes"), since.others * BYTES, "{what}");
-            assert_eq!(sum("/ports/even") + sum("/ports/odd"), since.others, "{what}");
+            assert_eq!(
+                sum("/ports/even") + sum("/ports/odd"),
+                since.others,
+                "{what}"
+            );
             // The fields are also compared one by one, so that the test notices exchanged fields.
             assert_eq!(sum("/ports/even"), since.even, "{what}");
         }
@@ -31,7 +36,12 @@ fn check(document: &Value, layout: u32, since: &Since, what: &str) {
             assert_eq!(sum("/added"), since.added, "{what}");
         }
         let entry = &document["ingress"][map]["entries"][0]["value"];
-        let fields: Vec<&str> = entry.as_object().expect("a struct").keys().map(String::as_str).collect();
+        let fields: Vec<&str> = entry
+            .as_object()
+            .expect("a struct")
+            .keys()
+            .map(String::as_str)
+            .collect();
         let expected: &[&str] = match layout {
             0 => &["packets", "bytes", "ports"],
             1 => &["first", "packets", "bytes", "added", "ports"],
@@ -53,10 +63,13 @@ struct Since {
 }
 
 impl Since {
-    /// Adds `sent` packets that `layout` has counted. The first packet is number `before` of the run.
+    /// Adds `sent` packets that `layout` has counted. The first packet is number `before` of the
+    /// run.
     fn add(&mut self, layout: u32, before: u64, sent: u64) {
         // The port of packet n is 1024 + n / 256 % 97.
-        let even = (before..before + sent).filter(|n| (n / 256 % 97) % 2 == 0).count() as u64;
+        let even = (before..before + sent)
+            .filter(|n| (n / 256 % 97) % 2 == 0)
+            .count() as u64;
         self.packets += sent;
         if layout < 3 {
             self.others += sent;
@@ -68,7 +81,8 @@ impl Since {
     }
 }
 
-/// Fields are added, moved, removed and added again, first without readings in between, then with them.
+/// Fields are added, moved, removed and added again, first without readings in between, then with
+/// them.
 #[test]
 fn fields_are_carried_by_their_names() -> Result<()> {
     let topology = Topology::new()?;
@@ -79,9 +93,17 @@ fn fields_are_carried_by_their_names() -> Result<()> {
             let mut generator = generator(&topology)?;
             let (mut since, mut sent) = (Since::default(), 0);
             for (step, layout) in [0, 1, 2, 3, 0, 2, 1].into_iter().enumerate() {
-                let what = format!("{reading:?}, step {step}, layout {layout}, read before: {read_before}");
-                let config = Layout { layout, ..Layout::new(reading) }.config();
-                daemon.put(PROBE, &config).expect(if step == 0 { 201 } else { 200 });
+                let what = format!(
+                    "{reading:?}, step {step}, layout {layout}, read before: {read_before}"
+                );
+                let config = Layout {
+                    layout,
+                    ..Layout::new(reading)
+                }
+                .config();
+                daemon
+                    .put(PROBE, &config)
+                    .expect(if step == 0 { 201 } else { 200 });
                 let next = 1000 + 10 * step as u64;
                 generator.send(next)?;
                 since.add(layout, sent, next);
@@ -99,27 +121,42 @@ fn fields_are_carried_by_their_names() -> Result<()> {
     bystanders.finish()
 }
 
-/// Counters are copied before the switch, and counts until the end of the switch are added: even a new layout costs no
-/// packet.
+/// Counters are copied before the switch, and counts until the end of the switch are added: even a
+/// new layout costs no packet.
 #[test]
 fn no_packet_is_lost_to_a_new_layout() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
     for reading in Reading::ALL {
-        daemon.put(PROBE, &Layout::new(reading).config()).expect(201);
+        daemon
+            .put(PROBE, &Layout::new(reading).config())
+            .expect(201);
         let load = generator(&topology)?.spawn(Load::default());
         let rounds = scaled(10, 200);
         let mut sum = 0;
         let mut read = |arrived: u64| {
-            let now = if reading == Reading::Window { sum } else { 0 } + packets(&daemon.json(METRICS));
-            assert!(now >= sum && now >= arrived, "{reading:?}: {now} after {sum}, {arrived} had arrived");
+            let now =
+                if reading == Reading::Window { sum } else { 0 } + packets(&daemon.json(METRICS));
+            assert!(
+                now >= sum && now >= arrived,
+                "{reading:?}: {now} after {sum}, {arrived} had arrived"
+            );
             sum = now;
             now
         };
         for round in 1..=rounds {
             let layout = (round % 4) as u32;
-            daemon.put(PROBE, &Layout { layout, ..Layout::new(reading) }.config()).expect(200);
+            daemon
+                .put(
+                    PROBE,
+                    &Layout {
+                        layout,
+                        ..Layout::new(reading)
+                    }
+                    .config(),
+                )
+                .expect(200);
             // Live maps are read one after the other, and agree only while no packet comes.
             if round % 3 != 0 && reading != Reading::Live {
                 read(load.arrived());
@@ -132,8 +169,8 @@ fn no_packet_is_lost_to_a_new_layout() -> Result<()> {
     bystanders.finish()
 }
 
-/// Another map type or another key makes another map; the other maps stay. The counts of the old map are in
-/// the window that ends at the replacement.
+/// Another map type or another key makes another map; the other maps stay. The counts of the old
+/// map are in the window that ends at the replacement.
 #[test]
 fn a_map_of_another_type_or_key_starts_empty() -> Result<()> {
     let topology = Topology::new()?;
@@ -149,7 +186,11 @@ fn a_map_of_another_type_or_key_starts_empty() -> Result<()> {
             daemon.put(PROBE, &config).expect(200);
             generator.send(10)?;
             if reading != Reading::Live {
-                assert_eq!(packets(&daemon.json(METRICS)), 1000, "{reading:?}, {define} {value}");
+                assert_eq!(
+                    packets(&daemon.json(METRICS)),
+                    1000,
+                    "{reading:?}, {define} {value}"
+                );
             }
             let document = daemon.json(METRICS);
             for map in LAYOUT_MAPS {

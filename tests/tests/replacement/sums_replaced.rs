@@ -27,14 +27,18 @@ fn a_sum_that_becomes_live_goes_on() -> Result<()> {
         }
         let now = send(10)?;
         for probe in PROBES {
-            daemon.put(probe, &config(Reading::Live, defines)).expect(200);
+            daemon
+                .put(probe, &config(Reading::Live, defines))
+                .expect(200);
             assert_eq!(counted(&read(&daemon, probe)), now, "{probe}, {defines:?}");
         }
         let now = send(5)?;
         for probe in PROBES {
             assert_eq!(counted(&read(&daemon, probe)), now, "{probe}, {defines:?}");
             // A live metric that becomes a sum has all its counts in the open window.
-            daemon.put(probe, &config(Reading::Sum, defines)).expect(200);
+            daemon
+                .put(probe, &config(Reading::Sum, defines))
+                .expect(200);
         }
         let now = send(1)?;
         for probe in PROBES {
@@ -59,7 +63,11 @@ fn a_sum_that_becomes_live_misses_no_packet() -> Result<()> {
     daemon.put("/v1/probes/sink", &sink).expect(201);
     let load = generator(&topology, 16)?.spawn(Load::default());
     for round in 0..scaled(6, 60) {
-        let reading = if round % 2 == 0 { Reading::Live } else { Reading::Sum };
+        let reading = if round % 2 == 0 {
+            Reading::Live
+        } else {
+            Reading::Sum
+        };
         for probe in PROBES {
             read(&daemon, probe);
             daemon.put(probe, &config(reading, &[])).expect(200);
@@ -78,13 +86,22 @@ fn what_can_not_go_on_is_in_a_window_and_reported() -> Result<()> {
     let topology = Topology::new()?;
     let mut generator = generator(&topology, 4)?;
     let daemon = Daemon::start(topology.monitor())?;
-    for (reading, probe) in [Reading::Window, Reading::Sum, Reading::Live].into_iter().zip(PROBES) {
+    for (reading, probe) in [Reading::Window, Reading::Sum, Reading::Live]
+        .into_iter()
+        .zip(PROBES)
+    {
         daemon.put(probe, &config(reading, &[])).expect(201);
         generator.send(1000)?;
         let before = jiff_now();
-        let status = daemon.put(probe, &config(reading, &[("STRUCT", "1")])).expect(200).json();
+        let status = daemon
+            .put(probe, &config(reading, &[("STRUCT", "1")]))
+            .expect(200)
+            .json();
         let warnings = status["warnings"].as_array().context("warnings")?;
-        let about: Vec<&str> = warnings.iter().filter_map(|warning| warning["field"].as_str()).collect();
+        let about: Vec<&str> = warnings
+            .iter()
+            .filter_map(|warning| warning["field"].as_str())
+            .collect();
         let fields = [0, 1, 2, 3].map(|index| format!("ingress.metrics[{index}].map"));
         assert_eq!(about, fields, "{reading:?}: the variable goes on: {status}");
         generator.send(10)?;
@@ -92,7 +109,10 @@ fn what_can_not_go_on_is_in_a_window_and_reported() -> Result<()> {
             // No client has this window yet.
             let first = read(&daemon, probe);
             assert_eq!(counted(&first), 1000, "{reading:?}");
-            assert_eq!(status["windows"]["newest"], first["window"]["seq"], "{status}");
+            assert_eq!(
+                status["windows"]["newest"], first["window"]["seq"],
+                "{status}"
+            );
         }
         let document = read(&daemon, probe);
         for map in ["flows", "prefixes", "one", "each_cpu"] {
@@ -104,7 +124,10 @@ fn what_can_not_go_on_is_in_a_window_and_reported() -> Result<()> {
             "{reading:?}"
         );
         let start = document["window"]["start"].as_str().unwrap_or("~");
-        assert!(start > &*before, "{reading:?}: the window begins at {start}, before {before}");
+        assert!(
+            start > &*before,
+            "{reading:?}: the window begins at {start}, before {before}"
+        );
         daemon.delete(probe).expect(204);
     }
     Ok(())
@@ -112,8 +135,13 @@ fn what_can_not_go_on_is_in_a_window_and_reported() -> Result<()> {
 
 /// Returns the present time as RFC 3339 in UTC, with the digits of documents.
 fn jiff_now() -> String {
-    let output = std::process::Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%S.%NZ"]).output();
-    String::from_utf8(output.expect("date").stdout).expect("UTF-8").trim().to_owned()
+    let output = std::process::Command::new("date")
+        .args(["-u", "+%Y-%m-%dT%H:%M:%S.%NZ"])
+        .output();
+    String::from_utf8(output.expect("date").stdout)
+        .expect("UTF-8")
+        .trim()
+        .to_owned()
 }
 
 /// Smaller maps take the entries that fit, and the answer names the metrics whose entries did not.
@@ -138,7 +166,11 @@ fn what_does_not_fit_is_reported() -> Result<()> {
         }
         let document = read(&daemon, probe);
         for map in ["flows", "prefixes"] {
-            assert_eq!(document["ingress"][map]["entries"].as_array().map(Vec::len), Some(4), "{map}");
+            assert_eq!(
+                document["ingress"][map]["entries"].as_array().map(Vec::len),
+                Some(4),
+                "{map}"
+            );
             assert_eq!(count(&document, map), 400, "{before:?}, {map}");
         }
         assert_eq!(count(&document, "one"), 800, "{before:?}");

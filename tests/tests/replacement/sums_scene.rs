@@ -1,4 +1,5 @@
-//! The scene of the tests of sums: probes that count every packet in maps whose windows are added up.
+//! The scene of the tests of sums: probes that count every packet in maps whose windows are added
+//! up.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -36,7 +37,8 @@ pub fn metric(map: &str, reading: Reading) -> Value {
 
 pub fn config(reading: Reading, defines: &[(&str, &str)]) -> Value {
     let metrics: Vec<Value> = MAPS.iter().map(|map| metric(map, reading)).collect();
-    let mut config = json!({ "interface": "mon0", "ingress": { "source": SOURCE, "metrics": metrics } });
+    let mut config =
+        json!({ "interface": "mon0", "ingress": { "source": SOURCE, "metrics": metrics } });
     for (name, value) in defines {
         config["ingress"]["defines"][*name] = json!(value);
     }
@@ -68,6 +70,17 @@ pub fn read(daemon: &Daemon, probe: &str) -> Value {
 }
 
 pub fn generator(topology: &Topology, addresses: u32) -> Result<Generator> {
-    let spread = Spread { addresses, ports: 1, ..Spread::default() };
-    Generator::new(topology.generator(), "gen0", GeneratorOptions { spread, ..GeneratorOptions::default() })
+    let spread = Spread {
+        addresses,
+        ports: 1,
+        ..Spread::default()
+    };
+    Generator::new(
+        topology.generator(),
+        "gen0",
+        GeneratorOptions {
+            spread,
+            ..GeneratorOptions::default()
+        },
+    )
 }

@@ -1,5 +1,6 @@
-//! Metrics that become snapshots or stop being ones while windows are closed: the map that is kept is the one that
-//! packets are counted in when the programs are switched, not when they were loaded.
+//! Metrics that become snapshots or stop being ones while windows are closed: the map that is kept
+//! is the one that packets are counted in when the programs are switched, not when they were
+//! loaded.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -33,8 +34,11 @@ fn source() -> String {
 
 /// Returns a configuration where `turned` belongs to the windows or is read live.
 fn config(snapshot: bool, interval: Option<&str>) -> Value {
-    let turned =
-        if snapshot { window("turned", "turned") } else { json!({ "name": "turned", "map": "turned" }) };
+    let turned = if snapshot {
+        window("turned", "turned")
+    } else {
+        json!({ "name": "turned", "map": "turned" })
+    };
     let mut config = json!({
         "interface": "mon0",
         "ingress": { "source": source(), "metrics": [window("always", "always"), turned] },
@@ -50,17 +54,24 @@ fn path(probe: &str) -> String {
     format!("/v1/probes/{probe}")
 }
 
-/// Returns the counts in all windows of a probe: first of the metric that is always in windows, then of the
-/// one that is sometimes there.
+/// Returns the counts in all windows of a probe: first of the metric that is always in windows,
+/// then of the one that is sometimes there.
 fn in_windows(daemon: &Daemon, probe: &str) -> [u64; 2] {
     let windows = Windows::of(daemon, probe);
     let list = windows.list("");
     assert_eq!(list.lost, 0);
-    list.seqs().into_iter().fold([0, 0], |[always, turned], seq| {
-        let document = windows.get(seq);
-        let here = document["ingress"].get("turned").map_or(0, |_| total(&document, "ingress", "turned"));
-        [always + total(&document, "ingress", "always"), turned + here]
-    })
+    list.seqs()
+        .into_iter()
+        .fold([0, 0], |[always, turned], seq| {
+            let document = windows.get(seq);
+            let here = document["ingress"]
+                .get("turned")
+                .map_or(0, |_| total(&document, "ingress", "turned"));
+            [
+                always + total(&document, "ingress", "always"),
+                turned + here,
+            ]
+        })
 }
 
 /// Closes the last window of all probes and checks that each packet is in one window.
@@ -78,20 +89,34 @@ fn a_metric_becomes_a_snapshot_and_live_again_under_load() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     for probe in PROBES {
-        daemon.put(&path(probe), &config(true, Some("5ms"))).expect(201);
+        daemon
+            .put(&path(probe), &config(true, Some("5ms")))
+            .expect(201);
     }
     let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
     let load = generator.spawn(Load::default());
     let mut were_live = Vec::new();
     for _ in 0..scaled(4, 100) {
         for probe in PROBES {
-            daemon.put(&path(probe), &config(false, Some("5ms"))).expect(200);
+            daemon
+                .put(&path(probe), &config(false, Some("5ms")))
+                .expect(200);
         }
         for probe in PROBES {
-            let live = total(&daemon.json(&format!("{}/metrics", path(probe))), "ingress", "turned");
-            let last = Windows::of(&daemon, probe).seqs().last().copied().unwrap_or_default();
+            let live = total(
+                &daemon.json(&format!("{}/metrics", path(probe))),
+                "ingress",
+                "turned",
+            );
+            let last = Windows::of(&daemon, probe)
+                .seqs()
+                .last()
+                .copied()
+                .unwrap_or_default();
             were_live.push((probe, last, live));
-            daemon.put(&path(probe), &config(true, Some("5ms"))).expect(200);
+            daemon
+                .put(&path(probe), &config(true, Some("5ms")))
+                .expect(200);
         }
     }
     let sent = load.stop()?;
@@ -99,29 +124,46 @@ fn a_metric_becomes_a_snapshot_and_live_again_under_load() -> Result<()> {
     // The live counts are in the window that was open when the metric became a snapshot.
     for (probe, last, live) in were_live {
         let windows = Windows::of(&daemon, probe);
-        let documents = windows.seqs().into_iter().filter(|seq| *seq > last).map(|seq| windows.get(seq));
+        let documents = windows
+            .seqs()
+            .into_iter()
+            .filter(|seq| *seq > last)
+            .map(|seq| windows.get(seq));
         let first = documents
             .map(|document| document["ingress"].clone())
             .find(|ingress| ingress.get("turned").is_some());
         let first = total(&json!({ "ingress": first }), "ingress", "turned");
-        assert!(first >= live, "{probe}: {first} in the first window after {last}, {live} before it");
+        assert!(
+            first >= live,
+            "{probe}: {first} in the first window after {last}, {live} before it"
+        );
     }
     Ok(())
 }
 
-/// A daemon is killed in the middle of such a replacement. Finally, all windows are read: the interval keeps
-/// their number small on a slow machine.
+/// A daemon is killed in the middle of such a replacement. Finally, all windows are read: the
+/// interval keeps their number small on a slow machine.
 #[test]
 fn killed_while_a_metric_becomes_a_snapshot_or_live() -> Result<()> {
     let topology = Topology::new()?;
     let mut daemon = Daemon::start(topology.monitor())?;
     for probe in PROBES {
-        daemon.put(&path(probe), &config(true, Some("20ms"))).expect(201);
+        daemon
+            .put(&path(probe), &config(true, Some("20ms")))
+            .expect(201);
     }
     let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
     let load = generator.spawn(Load::default());
-    for (round, step) in
-        ["pinned", "prepared", "attached", "switched", "committed", "retired"].into_iter().enumerate()
+    for (round, step) in [
+        "pinned",
+        "prepared",
+        "attached",
+        "switched",
+        "committed",
+        "retired",
+    ]
+    .into_iter()
+    .enumerate()
     {
         for snapshot in [false, true] {
             let dying = DaemonOptions::default().environment("TWINPROBE_CRASH_AT", step);

@@ -16,13 +16,17 @@ fn generator(topology: &Topology) -> Result<Generator> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
 }
 
-/// Replaces a probe `rounds` times under full load, by two programs in turn that use the same maps. The counts never
-/// fall, never miss a packet that had arrived, and end at the number of packets sent.
+/// Replaces a probe `rounds` times under full load, by two programs in turn that use the same maps.
+/// The counts never fall, never miss a packet that had arrived, and end at the number of packets
+/// sent.
 fn replaced_under_load(reading: Reading, hook: &'static str, rounds: u64) -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
-    let mut layout = Layout { hook, ..Layout::new(reading) };
+    let mut layout = Layout {
+        hook,
+        ..Layout::new(reading)
+    };
     daemon.put(PROBE, &layout.config()).expect(201);
     let load = generator(&topology)?.spawn(Load::default());
     let (mut counted, mut seq) = (0, 0);
@@ -30,13 +34,26 @@ fn replaced_under_load(reading: Reading, hook: &'static str, rounds: u64) -> Res
         let document = daemon.json(METRICS);
         // Live maps are read one after the other.
         let live = reading == Reading::Live && !last;
-        let read = if live { field(&document, "in_array", "/packets") } else { packets(&document) };
-        let now = if reading == Reading::Window { counted } else { 0 } + read;
+        let read = if live {
+            field(&document, "in_array", "/packets")
+        } else {
+            packets(&document)
+        };
+        let now = if reading == Reading::Window {
+            counted
+        } else {
+            0
+        } + read;
         assert!(now >= counted, "{reading:?}: {now} after {counted}");
-        assert!(now >= arrived, "{reading:?}: {now} of {arrived} that had arrived");
+        assert!(
+            now >= arrived,
+            "{reading:?}: {now} of {arrived} that had arrived"
+        );
         counted = now;
         if reading != Reading::Live {
-            let number = document["window"]["seq"].as_u64().expect("windows have numbers");
+            let number = document["window"]["seq"]
+                .as_u64()
+                .expect("windows have numbers");
             assert!(number > seq, "window {number} after {seq}");
             seq = number;
         }
@@ -57,7 +74,11 @@ fn replaced_under_load(reading: Reading, hook: &'static str, rounds: u64) -> Res
         }
     }
     let sent = load.stop()?;
-    assert_eq!(read(sent, true), sent, "{reading:?} at {hook} after {rounds} replacements");
+    assert_eq!(
+        read(sent, true),
+        sent,
+        "{reading:?} at {hook} after {rounds} replacements"
+    );
     bystanders.finish()
 }
 
@@ -84,7 +105,8 @@ fn counters_at_tc_survive_replacements_under_load() -> Result<()> {
     Ok(())
 }
 
-/// Counts begin anew with `reset`, for all metrics or for one, and have all packets since the switch.
+/// Counts begin anew with `reset`, for all metrics or for one, and have all packets since the
+/// switch.
 #[test]
 fn a_reset_begins_anew() -> Result<()> {
     let topology = Topology::new()?;
@@ -95,7 +117,11 @@ fn a_reset_begins_anew() -> Result<()> {
         let layout = Layout::new(reading);
         daemon.put(PROBE, &layout.config()).expect(201);
         generator.send(1000)?;
-        let mut config = Layout { variant: 1, ..layout }.config();
+        let mut config = Layout {
+            variant: 1,
+            ..layout
+        }
+        .config();
         config["on_replace"] = json!("reset");
         daemon.put(PROBE, &config).expect(200);
         generator.send(10)?;
@@ -108,7 +134,11 @@ fn a_reset_begins_anew() -> Result<()> {
         let document = daemon.json(METRICS);
         let count = |map| field(&document, map, "/packets");
         let carried = if reading == Reading::Window { 1 } else { 11 };
-        assert_eq!((count("in_array"), count("in_hash")), (carried, 1), "{reading:?}");
+        assert_eq!(
+            (count("in_array"), count("in_hash")),
+            (carried, 1),
+            "{reading:?}"
+        );
         daemon.delete(PROBE).expect(204);
     }
     bystanders.finish()
@@ -121,7 +151,9 @@ fn directions_are_added_and_removed() -> Result<()> {
     let daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let _forward = topology.forward_to_egress()?;
-    let tc = xdp_counter("0").replace("xdp_md", "__sk_buff").replace("SEC(\"xdp\")", "SEC(\"tc\")");
+    let tc = xdp_counter("0")
+        .replace("xdp_md", "__sk_buff")
+        .replace("SEC(\"xdp\")", "SEC(\"tc\")");
     let live = |name: &str| json!({ "name": name, "map": "packets" });
     let one = json!({
         "interfaces": ["mon0", "mon1"],
@@ -143,7 +175,11 @@ fn directions_are_added_and_removed() -> Result<()> {
         let document = read(&both, 200)?;
         sent += 1000;
         assert_eq!(total(&document, "ingress", "in"), sent, "round {round}");
-        assert_eq!(total(&document, "egress", "out"), 1000, "a direction that is new begins anew");
+        assert_eq!(
+            total(&document, "egress", "out"),
+            1000,
+            "a direction that is new begins anew"
+        );
     }
     bystanders.finish()
 }
@@ -156,7 +192,10 @@ fn interfaces_are_added_and_removed() -> Result<()> {
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let config = |interfaces: &[&str]| {
         let mut config = Layout::new(Reading::Live).config();
-        config.as_object_mut().expect("an object").remove("interface");
+        config
+            .as_object_mut()
+            .expect("an object")
+            .remove("interface");
         config["interfaces"] = json!(interfaces);
         config
     };
@@ -184,7 +223,8 @@ fn interfaces_are_added_and_removed() -> Result<()> {
     bystanders.finish()
 }
 
-/// A configuration that can't be deployed changes nothing: status, place in the chain, counters, the open window.
+/// A configuration that can't be deployed changes nothing: status, place in the chain, counters,
+/// the open window.
 #[test]
 fn a_replacement_that_fails_changes_nothing() -> Result<()> {
     let topology = Topology::new()?;
@@ -197,11 +237,19 @@ fn a_replacement_that_fails_changes_nothing() -> Result<()> {
         let load = generator(&topology)?.spawn(Load::default());
         let failing = [
             ("does not compile", "VERDICT", "no_such_thing"),
-            ("is refused by the verifier", "VERDICT", "*(int *)bpf_map_lookup_elem(&in_array, &key)"),
+            (
+                "is refused by the verifier",
+                "VERDICT",
+                "*(int *)bpf_map_lookup_elem(&in_array, &key)",
+            ),
             ("has no such map", "SECTION", "\"xdp\""),
         ];
         for (why, define, value) in failing.iter().cycle().take(scaled(6, 100) as usize) {
-            let mut bad = Layout { variant: 1, ..Layout::new(reading) }.config();
+            let mut bad = Layout {
+                variant: 1,
+                ..Layout::new(reading)
+            }
+            .config();
             bad["ingress"]["defines"][define] = json!(value);
             if *why == "has no such map" {
                 bad["ingress"]["metrics"][1]["map"] = json!("nowhere");
@@ -213,7 +261,11 @@ fn a_replacement_that_fails_changes_nothing() -> Result<()> {
         bad["interface"] = json!("nosuch0");
         let refused = daemon.put(PROBE, &bad);
         assert!((400..500).contains(&refused.status), "{refused:?}");
-        assert_eq!(daemon.json(PROBE), before, "after a replacement at no interface");
+        assert_eq!(
+            daemon.json(PROBE),
+            before,
+            "after a replacement at no interface"
+        );
         let sent = load.stop()?;
         assert_eq!(packets(&daemon.json(METRICS)), sent, "{reading:?}");
         daemon.delete(PROBE).expect(204);
@@ -221,8 +273,8 @@ fn a_replacement_that_fails_changes_nothing() -> Result<()> {
     bystanders.finish()
 }
 
-/// Another owner's program blocks a replacement at one interface: at the other interfaces no packet reaches the
-/// programs of the failed replacement.
+/// Another owner's program blocks a replacement at one interface: at the other interfaces no packet
+/// reaches the programs of the failed replacement.
 #[test]
 fn a_replacement_that_fails_at_another_interface_changes_nothing() -> Result<()> {
     let topology = Topology::new()?;
@@ -236,11 +288,20 @@ fn a_replacement_that_fails_at_another_interface_changes_nothing() -> Result<()>
         let load = generator(&topology)?.spawn(Load::default());
         for layout in [0, 1, 2].into_iter().cycle().take(scaled(6, 100) as usize) {
             // Some maps are common to both configurations, others are not.
-            let mut bad = Layout { layout, variant: 1, ..Layout::new(reading) }.config();
+            let mut bad = Layout {
+                layout,
+                variant: 1,
+                ..Layout::new(reading)
+            }
+            .config();
             bad.as_object_mut().expect("an object").remove("interface");
             bad["interfaces"] = json!(["mon0", "mon1"]);
             daemon.put(PROBE, &bad).expect(409);
-            assert_eq!(daemon.json(PROBE), before, "after a replacement that is in another's way");
+            assert_eq!(
+                daemon.json(PROBE),
+                before,
+                "after a replacement that is in another's way"
+            );
         }
         let sent = load.stop()?;
         assert_eq!(packets(&daemon.json(METRICS)), sent, "{reading:?}");
@@ -249,7 +310,8 @@ fn a_replacement_that_fails_at_another_interface_changes_nothing() -> Result<()>
     bystanders.finish()
 }
 
-/// The metric of a map may change its name, and a live metric may become a window: the map's content stays.
+/// The metric of a map may change its name, and a live metric may become a window: the map's
+/// content stays.
 #[test]
 fn content_goes_with_the_map_not_with_the_metric() -> Result<()> {
     let topology = Topology::new()?;

@@ -36,7 +36,8 @@ impl Changes {
         }
     }
 
-    /// Returns the data of the next message of this type that `fits`. Other messages come all the time.
+    /// Returns the data of the next message of this type that `fits`. Other messages come all the
+    /// time.
     fn wait(&mut self, event: &str, fits: impl Fn(&Value) -> bool) -> Result<Value> {
         let begun = Instant::now();
         loop {
@@ -64,30 +65,51 @@ fn the_stream_begins_with_everything_and_tells_each_change() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     for name in ["a", "b", "c"] {
-        daemon.put(&format!("/v1/probes/{name}"), &counter_config("mon0", "XDP_PASS")).expect(201);
+        daemon
+            .put(
+                &format!("/v1/probes/{name}"),
+                &counter_config("mon0", "XDP_PASS"),
+            )
+            .expect(201);
     }
     let mut changes = Changes::open(&daemon, CHANGES)?;
     let (event, hello) = changes.next()?;
-    assert_eq!((event.as_str(), &hello["role"]), ("hello", &json!("admin")), "{hello}");
+    assert_eq!(
+        (event.as_str(), &hello["role"]),
+        ("hello", &json!("admin")),
+        "{hello}"
+    );
     let listed = daemon.json("/v1/probes");
     for probe in listed["probes"].as_array().context("a list")? {
         assert_eq!(changes.next()?, ("probe".to_owned(), probe.clone()));
     }
     assert_eq!(changes.next()?.0, "listed");
 
-    daemon.put("/v1/probes/d", &counter_config("mon0", "XDP_PASS")).expect(201);
+    daemon
+        .put("/v1/probes/d", &counter_config("mon0", "XDP_PASS"))
+        .expect(201);
     assert_eq!(changes.wait("probe", of("d"))?["revision"], 1);
     daemon.put("/v1/probes/d", &scheduled("1h")).expect(200);
-    assert_eq!(changes.wait("probe", |data| data["revision"] == 2)?["name"], "d");
-    let window = daemon.request("POST", "/v1/probes/b/windows", &[], b"").expect(201).json();
+    assert_eq!(
+        changes.wait("probe", |data| data["revision"] == 2)?["name"],
+        "d"
+    );
+    let window = daemon
+        .request("POST", "/v1/probes/b/windows", &[], b"")
+        .expect(201)
+        .json();
     let told = changes.wait("window", of("b"))?;
     assert_eq!(told["window"]["seq"], window["window"]["seq"]);
     assert_eq!(told["windows"]["retained"], 1);
     daemon.delete("/v1/probes/d").expect(204);
     changes.wait("removed", of("d"))?;
     // The acknowledgement of a window changes the status.
-    daemon.request("DELETE", "/v1/probes/b/windows/1", &[], b"").expect(204);
-    changes.wait("probe", |data| data["name"] == "b" && data["windows"]["retained"] == 0)?;
+    daemon
+        .request("DELETE", "/v1/probes/b/windows/1", &[], b"")
+        .expect(204);
+    changes.wait("probe", |data| {
+        data["name"] == "b" && data["windows"]["retained"] == 0
+    })?;
     daemon.terminate()?;
     while changes.0.line()?.is_some() {}
     Ok(())
@@ -98,7 +120,9 @@ fn each_window_is_told_once_however_short_it_is_retained() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     for (name, interval) in [("fast", "5ms"), ("slow", "50ms"), ("other", "20ms")] {
-        daemon.put(&format!("/v1/probes/{name}"), &scheduled(interval)).expect(201);
+        daemon
+            .put(&format!("/v1/probes/{name}"), &scheduled(interval))
+            .expect(201);
     }
     let mut all = Changes::open(&daemon, CHANGES)?;
     let mut one = Changes::open(&daemon, "/v1/changes?probe=fast")?;
@@ -122,13 +146,21 @@ fn each_window_is_told_once_however_short_it_is_retained() -> Result<()> {
 fn traffic_is_what_the_interface_has_received() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
-    daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(201);
+    daemon
+        .put("/v1/probes/p", &counter_config("mon0", "XDP_PASS"))
+        .expect(201);
     let mut changes = Changes::open(&daemon, CHANGES)?;
     let mut count = || -> Result<u64> {
         let told = changes.wait("traffic", |_| true)?;
         let interfaces = told["interfaces"].as_array().context("a list")?;
-        let mon0 = interfaces.iter().find(|one| one["interface"] == "mon0").context("mon0")?;
-        ensure!(mon0["received"]["dropped"].is_u64() && mon0["sent"]["dropped"].is_u64(), "{mon0}");
+        let mon0 = interfaces
+            .iter()
+            .find(|one| one["interface"] == "mon0")
+            .context("mon0")?;
+        ensure!(
+            mon0["received"]["dropped"].is_u64() && mon0["sent"]["dropped"].is_u64(),
+            "{mon0}"
+        );
         mon0["received"]["packets"].as_u64().context("a number")
     };
     let before = count()?;

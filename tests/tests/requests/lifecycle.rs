@@ -21,13 +21,22 @@ fn a_probe_is_created_listed_read_replaced_and_deleted() -> Result<()> {
     assert_eq!(created.header("location"), Some("/v1/probes/p"));
     let status = daemon.json("/v1/probes/p");
     assert_eq!(status, created.json());
-    assert_eq!((&status["state"], &status["config"]), (&json!("running"), &config));
+    assert_eq!(
+        (&status["state"], &status["config"]),
+        (&json!("running"), &config)
+    );
     assert_eq!(status["interfaces"][0]["mode"], "native");
-    assert_eq!(status["programs"]["ingress"], json!({ "entry": "count", "twins": true }));
+    assert_eq!(
+        status["programs"]["ingress"],
+        json!({ "entry": "count", "twins": true })
+    );
     let listed = daemon.json("/v1/probes");
     let expected = ["bystander-tc", "bystander-xdp", "p"].map(|name| {
         let mut status = daemon.json(&format!("/v1/probes/{name}"));
-        status["config"]["ingress"].as_object_mut().expect("an object").remove("source");
+        status["config"]["ingress"]
+            .as_object_mut()
+            .expect("an object")
+            .remove("source");
         status
     });
     assert_eq!(listed, json!({ "probes": expected }));
@@ -39,14 +48,26 @@ fn a_probe_is_created_listed_read_replaced_and_deleted() -> Result<()> {
     assert_eq!(document["interfaces"], json!(["mon0"]));
     assert_eq!(document["egress"], json!({}));
     let metric = &document["ingress"]["packets"];
-    assert_eq!((&metric["map"], &metric["type"]), (&json!("packets"), &json!("array")));
-    let xml =
-        daemon.request("GET", "/v1/probes/p/metrics", &[("accept", "application/xml")], b"").expect(200);
+    assert_eq!(
+        (&metric["map"], &metric["type"]),
+        (&json!("packets"), &json!("array"))
+    );
+    let xml = daemon
+        .request(
+            "GET",
+            "/v1/probes/p/metrics",
+            &[("accept", "application/xml")],
+            b"",
+        )
+        .expect(200);
     assert_eq!(xml.header("content-type"), Some("application/xml"));
     assert!(xml.text().contains("<window seq=\"2\""), "{}", xml.text());
 
     daemon.put("/v1/probes/p", &config).expect(200);
-    assert_eq!(total(&daemon.json("/v1/probes/p/metrics"), "ingress", "packets"), 0);
+    assert_eq!(
+        total(&daemon.json("/v1/probes/p/metrics"), "ingress", "packets"),
+        0
+    );
     assert_eq!(daemon.delete("/v1/probes/p").expect(204).body, b"");
     daemon.get("/v1/probes/p").expect(404);
     bystanders.finish()
@@ -57,7 +78,9 @@ fn windows_follow_each_other_without_a_gap() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
-    daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(201);
+    daemon
+        .put("/v1/probes/p", &counter_config("mon0", "XDP_PASS"))
+        .expect(201);
     let read = || daemon.json("/v1/probes/p/metrics")["window"].clone();
     let (first, second) = (read(), read());
     assert_eq!((&first["seq"], &second["seq"]), (&json!(1), &json!(2)));
@@ -75,21 +98,35 @@ fn a_map_that_no_metric_names_can_not_be_read() -> Result<()> {
     let secret = "struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); \
                   __type(value, __u64); } secret SEC(\".maps\");\n";
     let mut config = counter_config("mon0", "XDP_PASS");
-    config["ingress"]["source"] =
-        json!(xdp_counter("bpf_map_lookup_elem(&secret, &key) ? XDP_PASS : XDP_DROP").replacen(
+    config["ingress"]["source"] = json!(
+        xdp_counter("bpf_map_lookup_elem(&secret, &key) ? XDP_PASS : XDP_DROP").replacen(
             "SEC(\"xdp\")",
             &format!("{secret}SEC(\"xdp\")"),
             1
-        ));
+        )
+    );
     config["ingress"]["metrics"] = json!([window("packets", "packets"),]);
     daemon.put("/v1/probes/p", &config).expect(201);
     let document = daemon.json("/v1/probes/p/metrics");
-    let names: Vec<&String> = document["ingress"].as_object().expect("an object").keys().collect();
+    let names: Vec<&String> = document["ingress"]
+        .as_object()
+        .expect("an object")
+        .keys()
+        .collect();
     assert_eq!(names, ["packets"]);
-    for path in ["/v1/probes/p/metrics/secret", "/v1/probes/p/maps/secret", "/v1/probes/p/secret"] {
+    for path in [
+        "/v1/probes/p/metrics/secret",
+        "/v1/probes/p/maps/secret",
+        "/v1/probes/p/secret",
+    ] {
         daemon.get(path).expect(404);
     }
-    assert!(!daemon.get("/v1/probes/p/metrics?metric=secret").text().contains("secret"));
+    assert!(
+        !daemon
+            .get("/v1/probes/p/metrics?metric=secret")
+            .text()
+            .contains("secret")
+    );
     bystanders.finish()
 }
 
@@ -146,13 +183,24 @@ char LICENSE[] SEC("license") = "GPL";
         generator.send(100)?;
         let document = daemon.json("/v1/probes/p/metrics");
         let values = |metric: &str| -> Vec<u64> {
-            let entries = document["ingress"][metric]["entries"].as_array().expect("entries");
-            assert!(entries.iter().all(|entry| entry.get("key").is_none()), "{entries:?}");
-            entries.iter().filter_map(|entry| entry["value"].as_u64()).collect()
+            let entries = document["ingress"][metric]["entries"]
+                .as_array()
+                .expect("entries");
+            assert!(
+                entries.iter().all(|entry| entry.get("key").is_none()),
+                "{entries:?}"
+            );
+            entries
+                .iter()
+                .filter_map(|entry| entry["value"].as_u64())
+                .collect()
         };
         let expected: Vec<u64> = (window * 100..(window + 1) * 100).collect();
         assert_eq!(values("queue"), expected);
-        assert_eq!(values("stack").into_iter().rev().collect::<Vec<_>>(), expected);
+        assert_eq!(
+            values("stack").into_iter().rev().collect::<Vec<_>>(),
+            expected
+        );
     }
     bystanders.finish()
 }
@@ -186,14 +234,19 @@ fn observe_passes_and_enforce_drops() -> Result<()> {
             passed += if passes { 1000 } else { 0 };
             assert_eq!(behind.packets()?, passed, "{hook} {verdict}");
             let document = daemon.json("/v1/probes/p/metrics");
-            assert_eq!(total(&document, "ingress", "packets"), 1000, "{hook} {verdict}");
+            assert_eq!(
+                total(&document, "ingress", "packets"),
+                1000,
+                "{hook} {verdict}"
+            );
         }
         bystanders.finish()?;
     }
     Ok(())
 }
 
-/// Two probes on one interface have their own windows, and neither's creation or removal affects the other.
+/// Two probes on one interface have their own windows, and neither's creation or removal affects
+/// the other.
 #[test]
 fn a_second_probe_leaves_the_first_undisturbed() -> Result<()> {
     let topology = Topology::new()?;
@@ -206,30 +259,51 @@ fn a_second_probe_leaves_the_first_undisturbed() -> Result<()> {
     let mut sum = 0;
     for _ in 0..rounds {
         daemon.put("/v1/probes/second", &config).expect(201);
-        sum += total(&daemon.json("/v1/probes/first/metrics"), "ingress", "packets");
+        sum += total(
+            &daemon.json("/v1/probes/first/metrics"),
+            "ingress",
+            "packets",
+        );
         daemon.json("/v1/probes/second/metrics");
         daemon.delete("/v1/probes/second").expect(204);
     }
     let sent = load.stop()?;
-    sum += total(&daemon.json("/v1/probes/first/metrics"), "ingress", "packets");
+    sum += total(
+        &daemon.json("/v1/probes/first/metrics"),
+        "ingress",
+        "packets",
+    );
     assert_eq!(sum, sent, "after {rounds} rounds");
     bystanders.finish()
 }
 
-/// An enforcing probe after an observing one on the same hook sees and drops the packets that the first has counted.
+/// An enforcing probe after an observing one on the same hook sees and drops the packets that the
+/// first has counted.
 #[test]
 fn probes_run_in_the_order_in_which_they_came() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let mut enforcing = counter_config("mon0", "XDP_DROP");
     enforcing["ingress"]["verdict"] = json!("enforce");
-    daemon.put("/v1/probes/a", &counter_config("mon0", "XDP_DROP")).expect(201);
+    daemon
+        .put("/v1/probes/a", &counter_config("mon0", "XDP_DROP"))
+        .expect(201);
     daemon.put("/v1/probes/b", &enforcing).expect(201);
-    daemon.put("/v1/probes/c", &counter_config("mon0", "XDP_DROP")).expect(201);
+    daemon
+        .put("/v1/probes/c", &counter_config("mon0", "XDP_DROP"))
+        .expect(201);
     // A replacement keeps the place in the chain.
-    daemon.put("/v1/probes/a", &counter_config("mon0", "XDP_DROP")).expect(200);
+    daemon
+        .put("/v1/probes/a", &counter_config("mon0", "XDP_DROP"))
+        .expect(200);
     generator(&topology)?.send(1000)?;
-    let count = |name: &str| total(&daemon.json(&format!("/v1/probes/{name}/metrics")), "ingress", "packets");
+    let count = |name: &str| {
+        total(
+            &daemon.json(&format!("/v1/probes/{name}/metrics")),
+            "ingress",
+            "packets",
+        )
+    };
     assert_eq!((count("a"), count("b"), count("c")), (1000, 1000, 0));
     Ok(())
 }
@@ -240,14 +314,21 @@ fn one_probe_counts_several_interfaces_and_both_directions_in_one_window() -> Re
     let daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let _forward = topology.forward_to_egress()?;
-    let tc = xdp_counter("0").replace("xdp_md", "__sk_buff").replace("SEC(\"xdp\")", "SEC(\"tc\")");
+    let tc = xdp_counter("0")
+        .replace("xdp_md", "__sk_buff")
+        .replace("SEC(\"xdp\")", "SEC(\"tc\")");
     let config = json!({
         "interfaces": ["mon0", "mon1"],
         "ingress": { "hook": "tc", "source": tc, "metrics": [window("in", "packets")] },
         "egress": { "source": tc, "metrics": [window("out", "packets")] }
     });
     daemon.put("/v1/probes/p", &config).expect(201);
-    assert_eq!(daemon.json("/v1/probes/p")["interfaces"].as_array().map(Vec::len), Some(4));
+    assert_eq!(
+        daemon.json("/v1/probes/p")["interfaces"]
+            .as_array()
+            .map(Vec::len),
+        Some(4)
+    );
     generator(&topology)?.send(1000)?;
     let document = daemon.json("/v1/probes/p/metrics");
     assert_eq!(total(&document, "ingress", "in"), 1000);
@@ -287,8 +368,16 @@ fn a_foreign_xdp_program_is_left_alone() -> Result<()> {
     let daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
     let foreign = Counter::attach(topology.monitor(), "mon0", Place::XdpPass)?;
-    let refused = daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(409).json();
-    assert!(refused["detail"].as_str().is_some_and(|text| text.contains("mon0")), "{refused}");
+    let refused = daemon
+        .put("/v1/probes/p", &counter_config("mon0", "XDP_PASS"))
+        .expect(409)
+        .json();
+    assert!(
+        refused["detail"]
+            .as_str()
+            .is_some_and(|text| text.contains("mon0")),
+        "{refused}"
+    );
     daemon.get("/v1/probes/p").expect(404);
     generator(&topology)?.send(100)?;
     assert_eq!(foreign.packets()?, 100);

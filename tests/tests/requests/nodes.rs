@@ -1,5 +1,5 @@
-//! `serve --nodes`: the answers of a daemon about other daemons. All daemons are real, and each counts different
-//! packets.
+//! `serve --nodes`: the answers of a daemon about other daemons. All daemons are real, and each
+//! counts different packets.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -20,7 +20,9 @@ const SERIES: &str = "/v1/nodes/series?probe=p&metric=packets&from=-1h";
 
 /// A token: the secret, and its line in a file of tokens.
 fn token(name: &str, role: &str) -> Result<(String, String)> {
-    let made = Command::new(binary()?).args(["token", name, role]).output()?;
+    let made = Command::new(binary()?)
+        .args(["token", name, role])
+        .output()?;
     let text = String::from_utf8(made.stdout)?;
     let (secret, line) = text.trim_end().split_once('\n').context("two lines")?;
     Ok((secret.to_owned(), line.to_owned()))
@@ -35,8 +37,13 @@ struct Member {
 impl Member {
     fn new(name: &str, tokens: &PathBuf) -> Result<Self> {
         let topology = Topology::new()?;
-        let options = DaemonOptions::default().argument("--node-name").argument(name);
-        let daemon = Daemon::start_with(topology.monitor(), &options.argument("--tokens").argument(tokens))?;
+        let options = DaemonOptions::default()
+            .argument("--node-name")
+            .argument(name);
+        let daemon = Daemon::start_with(
+            topology.monitor(),
+            &options.argument("--tokens").argument(tokens),
+        )?;
         let mut config = counter_config("mon0", "XDP_PASS");
         let metric = json!({ "name": "packets", "map": "packets", "snapshot": true, "init": true });
         config["ingress"]["metrics"] = json!([metric]);
@@ -51,18 +58,30 @@ impl Member {
 
     /// Sends packets, and closes windows until one has the last of them.
     fn send(&self, packets: u64) -> Result<()> {
-        Generator::new(self.topology.generator(), "gen0", GeneratorOptions::default())?.send(packets)?;
+        Generator::new(
+            self.topology.generator(),
+            "gen0",
+            GeneratorOptions::default(),
+        )?
+        .send(packets)?;
         let mut counted = 0;
         wait_for("the packets", PATIENCE, || {
-            let window = self.daemon.request("POST", "/v1/probes/p/windows", &[], b"").expect(201).json();
-            counted += window["ingress"]["packets"]["entries"][0]["value"].as_u64().context("a count")?;
+            let window = self
+                .daemon
+                .request("POST", "/v1/probes/p/windows", &[], b"")
+                .expect(201)
+                .json();
+            counted += window["ingress"]["packets"]["entries"][0]["value"]
+                .as_u64()
+                .context("a count")?;
             ensure!(counted == packets, "{counted} of {packets}");
             Ok(())
         })
     }
 }
 
-/// A daemon that asks two real nodes, one that is down, one that never answers, and one whose answer has no end.
+/// A daemon that asks two real nodes, one that is down, one that never answers, and one whose
+/// answer has no end.
 struct Scene {
     hub: Daemon,
     members: [Member; 2],
@@ -82,13 +101,23 @@ impl Scene {
         let (directory, topology) = (tempfile::tempdir()?, Topology::new()?);
         topology.monitor().run("ip", &["link", "set", "lo", "up"])?;
         let file = |name: &str| directory.path().join(name);
-        let ((secret, line), (viewer, weak), (asker, own)) =
-            (token("hub", "collector")?, token("weak", "viewer")?, token("desk", "collector")?);
+        let ((secret, line), (viewer, weak), (asker, own)) = (
+            token("hub", "collector")?,
+            token("weak", "viewer")?,
+            token("desk", "collector")?,
+        );
         fs::write(file("tokens"), format!("{line}\n{weak}\n"))?;
         fs::write(file("own"), format!("{own}\n"))?;
         fs::write(file("token"), format!("{secret}\n"))?;
-        let members = [Member::new("gw-1", &file("tokens"))?, Member::new("gw-2", &file("tokens"))?];
-        let listen = || topology.monitor().enter(|| TcpListener::bind("127.0.0.1:0"));
+        let members = [
+            Member::new("gw-1", &file("tokens"))?,
+            Member::new("gw-2", &file("tokens"))?,
+        ];
+        let listen = || {
+            topology
+                .monitor()
+                .enter(|| TcpListener::bind("127.0.0.1:0"))
+        };
         let (hanging, endless) = (listen()??, listen()??);
         let (silent, without_end) = (hanging.local_addr()?, endless.local_addr()?);
         thread::spawn(move || answer_without_end(&endless));
@@ -101,10 +130,18 @@ impl Scene {
             format!("gw-2 {} zone=east rack=7", members[1].server()),
         ];
         fs::write(file("nodes"), lines.join("\n"))?;
-        let options = DaemonOptions::default().argument("--node-name").argument("hub");
-        let options = [("--nodes", "nodes"), ("--nodes-token-file", "token"), ("--tokens", "own")]
-            .into_iter()
-            .fold(options, |options, (option, name)| options.argument(option).argument(file(name)));
+        let options = DaemonOptions::default()
+            .argument("--node-name")
+            .argument("hub");
+        let options = [
+            ("--nodes", "nodes"),
+            ("--nodes-token-file", "token"),
+            ("--tokens", "own"),
+        ]
+        .into_iter()
+        .fold(options, |options, (option, name)| {
+            options.argument(option).argument(file(name))
+        });
         let hub = Daemon::start_with(topology.monitor(), &options)?;
         let path = file("token");
         Ok(Self {
@@ -123,7 +160,10 @@ impl Scene {
     /// Returns the answer of the hub to a client with the token `asker`.
     fn ask(&self, path: &str) -> Value {
         let authorization = format!("Bearer {}", self.asker);
-        self.hub.request("GET", path, &[("authorization", &authorization)], b"").expect(200).json()
+        self.hub
+            .request("GET", path, &[("authorization", &authorization)], b"")
+            .expect(200)
+            .json()
     }
 }
 
@@ -139,47 +179,93 @@ fn answer_without_end(listener: &TcpListener) {
 /// The part of an answer about a node.
 fn of<'a>(answer: &'a Value, name: &str) -> Result<&'a Value> {
     let nodes = answer["nodes"].as_array().context("nodes")?;
-    nodes.iter().find(|node| node["name"] == name).with_context(|| format!("no {name} in {answer}"))
+    nodes
+        .iter()
+        .find(|node| node["name"] == name)
+        .with_context(|| format!("no {name} in {answer}"))
 }
 
 fn detail<'a>(answer: &'a Value, name: &str) -> Result<&'a str> {
     let node = of(answer, name)?;
-    node["problem"]["detail"].as_str().with_context(|| node.to_string())
+    node["problem"]["detail"]
+        .as_str()
+        .with_context(|| node.to_string())
 }
 
 #[test]
 fn nodes_are_asked_side_by_side() -> Result<()> {
     let scene = Scene::new()?;
     let list = scene.ask("/v1/nodes");
-    let names: Vec<_> = list["nodes"].as_array().context("nodes")?.iter().map(|node| &node["name"]).collect();
+    let names: Vec<_> = list["nodes"]
+        .as_array()
+        .context("nodes")?
+        .iter()
+        .map(|node| &node["name"])
+        .collect();
     assert_eq!(names, ["gw-1", "down", "hanging", "endless", "gw-2"]);
     let node = of(&list, "gw-2")?;
-    ensure!(node["labels"] == json!({ "rack": "7", "zone": "east" }) && node["node"] == "gw-2", "{node}");
-    ensure!(node["version"] == env!("CARGO_PKG_VERSION") && node.get("problem").is_none(), "{node}");
+    ensure!(
+        node["labels"] == json!({ "rack": "7", "zone": "east" }) && node["node"] == "gw-2",
+        "{node}"
+    );
+    ensure!(
+        node["version"] == env!("CARGO_PKG_VERSION") && node.get("problem").is_none(),
+        "{node}"
+    );
     let probe = &node["probes"][0];
-    ensure!(probe["name"] == "p" && probe["state"] == "running" && probe["attached"] == 1, "{probe}");
-    ensure!(probe["ns_per_packet"].as_f64() > Some(0.0) && probe["pending"] == 0, "{probe}");
-    ensure!(detail(&list, "down")?.contains("can't be reached: No such file"), "{list}");
-    ensure!(detail(&list, "hanging")? == "it has not answered within 5 s", "{list}");
-    ensure!(detail(&list, "endless")?.contains("has more than 4194304 bytes"), "{list}");
+    ensure!(
+        probe["name"] == "p" && probe["state"] == "running" && probe["attached"] == 1,
+        "{probe}"
+    );
+    ensure!(
+        probe["ns_per_packet"].as_f64() > Some(0.0) && probe["pending"] == 0,
+        "{probe}"
+    );
+    ensure!(
+        detail(&list, "down")?.contains("can't be reached: No such file"),
+        "{list}"
+    );
+    ensure!(
+        detail(&list, "hanging")? == "it has not answered within 5 s",
+        "{list}"
+    );
+    ensure!(
+        detail(&list, "endless")?.contains("has more than 4194304 bytes"),
+        "{list}"
+    );
     // Before the first window there is neither a chart nor a document.
     let none = scene.ask("/v1/nodes/windows?probe=p&node=gw-1");
-    ensure!(detail(&none, "gw-1")?.contains("no window yet") && none["nodes"][0]["problem"]["status"] == 404);
+    ensure!(
+        detail(&none, "gw-1")?.contains("no window yet")
+            && none["nodes"][0]["problem"]["status"] == 404
+    );
     // Each node and its kernel have counted the node's own packets.
     scene.members[0].send(700)?;
     scene.members[1].send(30)?;
     let later = scene.ask("/v1/nodes");
     for (name, packets) in [("gw-1", 700), ("gw-2", 30)] {
         let passed = |list| Ok::<_, anyhow::Error>(of(list, name)?["traffic"]["packets"].as_u64());
-        let (before, after) = (passed(&list)?.context("traffic")?, passed(&later)?.context("traffic")?);
-        ensure!((packets..packets + 30).contains(&(after - before)), "{name}: {before} to {after}");
+        let (before, after) = (
+            passed(&list)?.context("traffic")?,
+            passed(&later)?.context("traffic")?,
+        );
+        ensure!(
+            (packets..packets + 30).contains(&(after - before)),
+            "{name}: {before} to {after}"
+        );
     }
     let charts = scene.ask(SERIES);
     for (name, packets) in [("gw-1", 700), ("gw-2", 30)] {
         let chart = &of(&charts, name)?["chart"];
-        ensure!(chart["series"][0]["total"] == packets && chart["shows"] == "increase", "{chart}");
+        ensure!(
+            chart["series"][0]["total"] == packets && chart["shows"] == "increase",
+            "{chart}"
+        );
     }
-    ensure!(detail(&charts, "hanging")?.contains("within 5 s"), "{charts}");
+    ensure!(
+        detail(&charts, "hanging")?.contains("within 5 s"),
+        "{charts}"
+    );
     let some = scene.ask(&format!("{SERIES}&node=gw-2&node=gw-1"));
     ensure!(
         some["nodes"][0]["name"] == "gw-2" && some["nodes"].as_array().map(Vec::len) == Some(2),
@@ -187,7 +273,10 @@ fn nodes_are_asked_side_by_side() -> Result<()> {
     );
     let documents = scene.ask("/v1/nodes/windows?probe=p&node=gw-1");
     let document = &of(&documents, "gw-1")?["document"];
-    ensure!(document["node"] == "gw-1" && document["ingress"]["packets"]["entries"].is_array(), "{document}");
+    ensure!(
+        document["node"] == "gw-1" && document["ingress"]["packets"]["entries"].is_array(),
+        "{document}"
+    );
     // The windows are still there for collectors.
     let newest = &scene.members[0].daemon.json("/v1/probes/p")["windows"]["newest"];
     ensure!(*newest == document["window"]["seq"], "{newest} {document}");
@@ -200,21 +289,44 @@ fn what_a_node_has_not_is_told_in_its_own_words() -> Result<()> {
     scene.members[1].daemon.delete("/v1/probes/p").expect(204);
     let charts = scene.ask(&format!("{SERIES}&node=gw-2"));
     ensure!(charts["nodes"][0]["problem"]["status"] == 404, "{charts}");
-    ensure!(detail(&charts, "gw-2")?.contains("there is no probe named p"), "{charts}");
+    ensure!(
+        detail(&charts, "gw-2")?.contains("there is no probe named p"),
+        "{charts}"
+    );
     let charts = scene.ask(&format!("{SERIES}&node=gw-1"));
-    ensure!(detail(&charts, "gw-1")?.contains("no retained windows"), "{charts}");
+    ensure!(
+        detail(&charts, "gw-1")?.contains("no retained windows"),
+        "{charts}"
+    );
     scene.members[0].send(1)?;
     let charts = scene.ask("/v1/nodes/series?probe=p&metric=none&node=gw-1");
-    ensure!(detail(&charts, "gw-1")?.contains("none") && charts["nodes"][0]["problem"]["status"] == 400);
+    ensure!(
+        detail(&charts, "gw-1")?.contains("none") && charts["nodes"][0]["problem"]["status"] == 400
+    );
     for (path, words) in [
         ("series?metric=packets", "probe is missing"),
         ("series?probe=p", "metric is missing"),
-        ("series?probe=p&metric=packets&node=gw-9", "node=gw-9: the file of --nodes"),
+        (
+            "series?probe=p&metric=packets&node=gw-9",
+            "node=gw-9: the file of --nodes",
+        ),
         ("windows?probe=p&top=0", "top=0 is not a number of keys"),
-        ("windows?probe=p&path=/v1/rules", "there is no parameter path"),
+        (
+            "windows?probe=p&path=/v1/rules",
+            "there is no parameter path",
+        ),
     ] {
-        let refused = scene.hub.get(&format!("/v1/nodes/{path}")).expect(400).json();
-        ensure!(refused["detail"].as_str().is_some_and(|why| why.contains(words)), "{refused}");
+        let refused = scene
+            .hub
+            .get(&format!("/v1/nodes/{path}"))
+            .expect(400)
+            .json();
+        ensure!(
+            refused["detail"]
+                .as_str()
+                .is_some_and(|why| why.contains(words)),
+            "{refused}"
+        );
     }
     // A name with `..` does not make the request leave the path of the probes.
     let astray = scene.ask("/v1/nodes/windows?probe=..%2Frules&node=gw-1");
@@ -228,15 +340,24 @@ fn nodes_see_the_credential_of_the_daemon_alone() -> Result<()> {
     let scene = Scene::new()?;
     let asked = || scene.ask("/v1/nodes/windows?probe=p&node=gw-1&node=gw-2");
     let words = |answer: &Value| Ok::<_, anyhow::Error>(detail(answer, "gw-1")?.to_owned());
-    ensure!(words(&asked())?.contains("no window yet"), "the token of the daemon is known there");
+    ensure!(
+        words(&asked())?.contains("no window yet"),
+        "the token of the daemon is known there"
+    );
     // The nodes refuse the client's token like any other wrong one.
     fs::write(&scene.path, &scene.asker)?;
     let refused = asked();
-    ensure!(words(&refused)?.contains("; see --nodes-token-file"), "{refused}");
+    ensure!(
+        words(&refused)?.contains("; see --nodes-token-file"),
+        "{refused}"
+    );
     ensure!(refused["nodes"][1]["problem"]["status"] == 401, "{refused}");
     fs::write(&scene.path, &scene.viewer)?;
     let refused = scene.ask(&format!("{SERIES}&node=gw-1"));
-    ensure!(words(&refused)?.contains("role collector is needed"), "{refused}");
+    ensure!(
+        words(&refused)?.contains("role collector is needed"),
+        "{refused}"
+    );
     fs::remove_file(&scene.path)?;
     let lost = asked();
     ensure!(words(&lost)?.contains("of --nodes-token-file"), "{lost}");
@@ -261,7 +382,9 @@ fn a_daemon_without_nodes_names_the_option_and_a_bad_file_its_line() -> Result<(
     for path in ["/v1/nodes", SERIES, "/v1/nodes/windows?probe=p"] {
         let refused = daemon.get(path).expect(404).json();
         ensure!(
-            refused["detail"].as_str().is_some_and(|why| why.contains("serve --nodes FILE")),
+            refused["detail"]
+                .as_str()
+                .is_some_and(|why| why.contains("serve --nodes FILE")),
             "{refused}"
         );
     }
@@ -269,21 +392,34 @@ fn a_daemon_without_nodes_names_the_option_and_a_bad_file_its_line() -> Result<(
     let path = directory.path().join("nodes");
     let refused = |text: &str, more: &[&str]| -> Result<String> {
         fs::write(&path, text)?;
-        let told = Command::new(binary()?).args(["serve", "--nodes"]).arg(&path).args(more).output()?;
+        let told = Command::new(binary()?)
+            .args(["serve", "--nodes"])
+            .arg(&path)
+            .args(more)
+            .output()?;
         ensure!(!told.status.success(), "{text}");
         Ok(String::from_utf8(told.stderr)?)
     };
     for (text, words) in [
         ("gw-1 unix:/a\n\ngw-2\n", "nodes:3: gw-2: no server address"),
         ("gw-1 unix:/a west\n", "nodes:1: \"west\" can't be a label"),
-        ("gw-1 unix:/a\ngw-1 unix:/b\n", "nodes:2: there are two servers \"gw-1\""),
+        (
+            "gw-1 unix:/a\ngw-1 unix:/b\n",
+            "nodes:2: there are two servers \"gw-1\"",
+        ),
         ("# none\n", "names no server"),
     ] {
         let told = refused(text, &[])?;
         ensure!(told.contains(words), "{told}");
     }
-    let told = refused("gw-1 unix:/a\ngw-2 http://192.0.2.1:9470\n", &["--nodes-token-file", "/none"])?;
-    ensure!(told.contains("nodes:2: http://192.0.2.1:9470: --nodes-token-file needs https"), "{told}");
+    let told = refused(
+        "gw-1 unix:/a\ngw-2 http://192.0.2.1:9470\n",
+        &["--nodes-token-file", "/none"],
+    )?;
+    ensure!(
+        told.contains("nodes:2: http://192.0.2.1:9470: --nodes-token-file needs https"),
+        "{told}"
+    );
     let told = refused("gw-1 unix:/a\n", &["--nodes-token-file", "/none"])?;
     ensure!(told.contains("/none of --nodes-token-file"), "{told}");
     Ok(())
@@ -297,7 +433,10 @@ fn nodes_come_and_go_with_their_file() -> Result<()> {
     let (secret, line) = token("hub", "collector")?;
     fs::write(file("tokens"), format!("{line}\n"))?;
     fs::write(file("token"), format!("{secret}\n"))?;
-    let members = [Member::new("gw-1", &file("tokens"))?, Member::new("gw-2", &file("tokens"))?];
+    let members = [
+        Member::new("gw-1", &file("tokens"))?,
+        Member::new("gw-2", &file("tokens"))?,
+    ];
     let line = |place: usize| format!("gw-{} {} zone=west\n", place + 1, members[place].server());
     fs::write(file("nodes"), line(0))?;
     let topology = Topology::new()?;
@@ -319,7 +458,12 @@ fn nodes_come_and_go_with_their_file() -> Result<()> {
     };
     let names = || -> Vec<Value> {
         let list = hub.json("/v1/nodes");
-        list["nodes"].as_array().into_iter().flatten().map(|node| node["node"].clone()).collect()
+        list["nodes"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|node| node["node"].clone())
+            .collect()
     };
     assert_eq!(names(), ["gw-1"]);
     reread(&(line(1) + &line(0)), "the nodes were read again")?;
@@ -333,7 +477,11 @@ fn nodes_come_and_go_with_their_file() -> Result<()> {
         (String::new(), "names no server"),
     ] {
         reread(&text, words)?;
-        ensure!(hub.log().contains("the nodes stay as they are"), "{}", hub.log());
+        ensure!(
+            hub.log().contains("the nodes stay as they are"),
+            "{}",
+            hub.log()
+        );
         assert_eq!(names(), ["gw-2", "gw-1"], "{words}");
     }
     reread(&line(1), "the nodes were read again")?;

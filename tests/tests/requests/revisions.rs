@@ -19,17 +19,30 @@ fn config(help: &str) -> Value {
 }
 
 fn help(config: &Value) -> &str {
-    config["ingress"]["metrics"][0]["help"].as_str().unwrap_or_default()
+    config["ingress"]["metrics"][0]["help"]
+        .as_str()
+        .unwrap_or_default()
 }
 
 /// Returns the number and the help of each revision, and whether it is the present one.
 fn revisions(daemon: &Daemon) -> Result<Vec<(u64, String, bool)>> {
     let document = daemon.json(REVISIONS);
-    let list = document["revisions"].as_array().with_context(|| format!("no list in {document}"))?;
+    let list = document["revisions"]
+        .as_array()
+        .with_context(|| format!("no list in {document}"))?;
     let one = |revision: &Value| {
-        assert!(revision["created"].as_str().is_some_and(|time| time.ends_with('Z')), "{revision}");
+        assert!(
+            revision["created"]
+                .as_str()
+                .is_some_and(|time| time.ends_with('Z')),
+            "{revision}"
+        );
         let number = revision["revision"].as_u64().context("a number")?;
-        Ok((number, help(&revision["config"]).to_owned(), revision["current"] == true))
+        Ok((
+            number,
+            help(&revision["config"]).to_owned(),
+            revision["current"] == true,
+        ))
     };
     list.iter().map(one).collect()
 }
@@ -40,7 +53,10 @@ fn rollback(daemon: &Daemon, body: &[u8]) -> twinprobe_tests::Response {
 
 fn expected(list: &[(u64, &str)]) -> Vec<(u64, String, bool)> {
     let last = list.len() - 1;
-    list.iter().enumerate().map(|(i, (number, help))| (*number, (*help).to_owned(), i == last)).collect()
+    list.iter()
+        .enumerate()
+        .map(|(i, (number, help))| (*number, (*help).to_owned(), i == last))
+        .collect()
 }
 
 #[test]
@@ -66,7 +82,10 @@ fn a_probe_goes_back_to_what_it_was() -> Result<()> {
     let answer = rollback(&daemon, b"").expect(200).json();
     assert_eq!(help(&answer["config"]), "two");
     assert_eq!(answer, daemon.json(PROBE));
-    assert_eq!(revisions(&daemon)?, expected(&[(1, "one"), (2, "two"), (3, "three"), (4, "two")]));
+    assert_eq!(
+        revisions(&daemon)?,
+        expected(&[(1, "one"), (2, "two"), (3, "three"), (4, "two")])
+    );
     // A rollback with a number goes to that revision.
     let answer = rollback(&daemon, b"{\"revision\": 1}").expect(200).json();
     assert_eq!(help(&answer["config"]), "one");
@@ -85,14 +104,24 @@ fn a_probe_goes_back_to_what_it_was() -> Result<()> {
     ] {
         let answer = rollback(&daemon, body);
         let text = String::from_utf8_lossy(body);
-        assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{text}");
+        assert_eq!(
+            answer.header("content-type"),
+            Some("application/problem+json"),
+            "{text}"
+        );
         assert!(right.contains(&answer.status), "{text}: {}", answer.text());
     }
-    assert_eq!((daemon.json(PROBE), revisions(&daemon)?), (before.clone(), history.clone()));
+    assert_eq!(
+        (daemon.json(PROBE), revisions(&daemon)?),
+        (before.clone(), history.clone())
+    );
 
     for signal in [libc::SIGTERM, libc::SIGKILL] {
         daemon = daemon.restart(signal, &DaemonOptions::default())?;
-        assert_eq!((daemon.json(PROBE), revisions(&daemon)?), (before.clone(), history.clone()));
+        assert_eq!(
+            (daemon.json(PROBE), revisions(&daemon)?),
+            (before.clone(), history.clone())
+        );
     }
     rollback(&daemon, b"{\"revision\": 3}").expect(200);
     assert_eq!(help(&daemon.json(PROBE)["config"]), "three");
@@ -100,7 +129,10 @@ fn a_probe_goes_back_to_what_it_was() -> Result<()> {
     daemon.delete(PROBE).expect(204);
     daemon.get(REVISIONS).expect(404);
     daemon.put(PROBE, &config("new")).expect(201);
-    assert_eq!(revisions(&daemon)?.last().map(|(_, help, _)| help.as_str()), Some("new"));
+    assert_eq!(
+        revisions(&daemon)?.last().map(|(_, help, _)| help.as_str()),
+        Some("new")
+    );
     assert_eq!(revisions(&daemon)?.len(), 1);
     bystanders.finish()
 }
@@ -114,7 +146,16 @@ fn a_rollback_costs_no_packet() -> Result<()> {
     for reading in [Reading::Live, Reading::Cumulative] {
         let layout = Layout::new(reading);
         daemon.put(PROBE, &layout.config()).expect(201);
-        daemon.put(PROBE, &Layout { variant: 1, ..layout }.config()).expect(200);
+        daemon
+            .put(
+                PROBE,
+                &Layout {
+                    variant: 1,
+                    ..layout
+                }
+                .config(),
+            )
+            .expect(200);
         let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
         let load = generator.spawn(Load::default());
         for round in 0..scaled(10, 100) {
@@ -124,7 +165,11 @@ fn a_rollback_costs_no_packet() -> Result<()> {
             }
         }
         let sent = load.stop()?;
-        assert_eq!(packets(&daemon.json("/v1/probes/p/metrics")), sent, "{reading:?}");
+        assert_eq!(
+            packets(&daemon.json("/v1/probes/p/metrics")),
+            sent,
+            "{reading:?}"
+        );
         daemon.delete(PROBE).expect(204);
     }
     bystanders.finish()
@@ -137,7 +182,9 @@ fn a_rollback_that_fails_changes_nothing() -> Result<()> {
     let daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy_at(&daemon, &topology, Stand::AT_MON0)?;
     let mut both = config("one");
-    both.as_object_mut().context("an object")?.remove("interface");
+    both.as_object_mut()
+        .context("an object")?
+        .remove("interface");
     both["interfaces"] = json!(["mon0", "mon1"]);
     daemon.put(PROBE, &both).expect(201);
     daemon.put(PROBE, &config("two")).expect(200);
@@ -147,7 +194,10 @@ fn a_rollback_that_fails_changes_nothing() -> Result<()> {
     assert!((400..500).contains(&refused.status), "{refused:?}");
     assert_eq!((daemon.json(PROBE), revisions(&daemon)?), before);
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(100)?;
-    assert_eq!(total(&daemon.json("/v1/probes/p/metrics"), "ingress", "packets"), 100);
+    assert_eq!(
+        total(&daemon.json("/v1/probes/p/metrics"), "ingress", "packets"),
+        100
+    );
     bystanders.finish()
 }
 
@@ -165,7 +215,11 @@ fn old_revisions_are_forgotten_at_some_time() -> Result<()> {
     let found = revisions(&daemon)?;
     let numbers: Vec<u64> = found.iter().map(|(number, ..)| *number).collect();
     let first = puts + 1 - numbers.len() as u64;
-    assert_eq!(numbers, (first..=puts).collect::<Vec<_>>(), "the newest, in order");
+    assert_eq!(
+        numbers,
+        (first..=puts).collect::<Vec<_>>(),
+        "the newest, in order"
+    );
     assert!(numbers.len() >= 2);
     let forgotten = format!("{{\"revision\": {}}}", first - 1);
     rollback(&daemon, forgotten.as_bytes()).expect(404);

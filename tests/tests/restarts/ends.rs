@@ -38,35 +38,61 @@ fn nothing_is_attached_after_detach_on_exit() -> Result<()> {
     }
     let directories = daemon.kill()?;
     let [loaded, end] = ["loaded", "end"].map(|name| directories.temporary().join(name));
-    let options = DaemonOptions::default().argument("--detach-on-exit").environment(
-        "TWINPROBE_WAIT_AT",
-        format!("loaded={},detached_all={}", loaded.display(), end.display()),
-    );
+    let options = DaemonOptions::default()
+        .argument("--detach-on-exit")
+        .environment(
+            "TWINPROBE_WAIT_AT",
+            format!("loaded={},detached_all={}", loaded.display(), end.display()),
+        );
     let daemon = Daemon::start_in(topology.monitor(), &options, directories)?;
     let address = daemon.address();
     let body = live("new").to_string();
     let put = thread::spawn(move || {
-        http::request(&address, "PUT", &path("b"), &[("content-type", "application/json")], body.as_bytes())
+        http::request(
+            &address,
+            "PUT",
+            &path("b"),
+            &[("content-type", "application/json")],
+            body.as_bytes(),
+        )
     });
-    ensure!(daemon.wait_for_log("step=\"loaded\"", PATIENCE), "{}", daemon.log());
+    ensure!(
+        daemon.wait_for_log("step=\"loaded\"", PATIENCE),
+        "{}",
+        daemon.log()
+    );
     daemon.signal(libc::SIGTERM);
-    ensure!(daemon.wait_for_log("step=\"detached_all\"", PATIENCE), "{}", daemon.log());
+    ensure!(
+        daemon.wait_for_log("step=\"detached_all\"", PATIENCE),
+        "{}",
+        daemon.log()
+    );
     fs::write(&loaded, "")?;
     // The request is over: it is answered, or its connection has ended.
     let answer = put.join().expect("no panic");
-    ensure!(answer.as_ref().map_or(true, |answer| answer.status == 503), "{answer:?}");
+    ensure!(
+        answer.as_ref().map_or(true, |answer| answer.status == 503),
+        "{answer:?}"
+    );
     ensure!(!daemon.log().contains("deployed probe"), "{}", daemon.log());
-    let link = topology.monitor().output("ip", &["-d", "link", "show", "dev", "mon0"])?;
+    let link = topology
+        .monitor()
+        .output("ip", &["-d", "link", "show", "dev", "mon0"])?;
     ensure!(!link.contains("prog/xdp"), "{link}");
     fs::write(&end, "")?;
     let (exit, directories) = daemon.terminate()?;
     ensure!(exit.success(), "{exit}");
-    let link = topology.monitor().output("ip", &["-d", "link", "show", "dev", "mon0"])?;
+    let link = topology
+        .monitor()
+        .output("ip", &["-d", "link", "show", "dev", "mon0"])?;
     ensure!(!link.contains("prog/xdp"), "{link}");
     baseline.wait_for_only(directories.bpffs(), std::process::id())?;
     // The stored configurations are unchanged.
     let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
-    assert_eq!(NAMES.map(|name| daemon.json(&path(name))["revision"].clone()), [1, 1, 1]);
+    assert_eq!(
+        NAMES.map(|name| daemon.json(&path(name))["revision"].clone()),
+        [1, 1, 1]
+    );
     Ok(())
 }
 
@@ -84,8 +110,10 @@ fn the_disk_and_the_kernel_agree_on_a_change_that_failed() -> Result<()> {
         let options = DaemonOptions::default().environment("TWINPROBE_FAIL_AT", "syncing");
         daemon = daemon.restart(libc::SIGKILL, &options)?;
         let bpffs = daemon.directories().bpffs().to_owned();
-        let (before, objects) =
-            (NAMES.map(|name| daemon.json(&path(name))), KernelObjects::pinned(&bpffs)?.counts());
+        let (before, objects) = (
+            NAMES.map(|name| daemon.json(&path(name))),
+            KernelObjects::pinned(&bpffs)?.counts(),
+        );
         let sources = daemon.directories().state().join("objects");
         let compiled = || anyhow::Ok(fs::read_dir(&sources)?.count());
         let known = compiled()?;
@@ -97,11 +125,24 @@ fn the_disk_and_the_kernel_agree_on_a_change_that_failed() -> Result<()> {
         assert_eq!(compiled()?, known, "{change}");
         generator.send(100)?;
         for round in 1..=2 {
-            assert_eq!(NAMES.map(|name| daemon.json(&path(name))), before, "{change}, {round}");
+            assert_eq!(
+                NAMES.map(|name| daemon.json(&path(name))),
+                before,
+                "{change}, {round}"
+            );
             daemon.get(&path("d")).expect(404);
-            assert_eq!(KernelObjects::pinned(&bpffs)?.counts(), objects, "{change}, {round}");
-            let counted = NAMES
-                .map(|name| total(&daemon.json(&format!("/v1/probes/{name}/metrics")), "ingress", "packets"));
+            assert_eq!(
+                KernelObjects::pinned(&bpffs)?.counts(),
+                objects,
+                "{change}, {round}"
+            );
+            let counted = NAMES.map(|name| {
+                total(
+                    &daemon.json(&format!("/v1/probes/{name}/metrics")),
+                    "ingress",
+                    "packets",
+                )
+            });
             assert_eq!(counted, [100; 3], "{change}, {round}");
             daemon = daemon.restart(libc::SIGKILL, &DaemonOptions::default())?;
         }
@@ -115,7 +156,8 @@ fn the_disk_and_the_kernel_agree_on_a_change_that_failed() -> Result<()> {
     Ok(())
 }
 
-/// A daemon with `--detach-on-exit` that is stopped before it has taken everything over leaves nothing.
+/// A daemon with `--detach-on-exit` that is stopped before it has taken everything over leaves
+/// nothing.
 #[test]
 fn detach_on_exit_holds_from_the_first_moment() -> Result<()> {
     let topology = Topology::new()?;
@@ -131,18 +173,28 @@ fn detach_on_exit_holds_from_the_first_moment() -> Result<()> {
             .argument("--detach-on-exit")
             .environment("TWINPROBE_WAIT_AT", format!("{step}={}", go.display()));
         let daemon = Daemon::spawn_in(topology.monitor(), &options, directories)?;
-        ensure!(daemon.wait_for_log("waits for a test", PATIENCE), "{}", daemon.log());
+        ensure!(
+            daemon.wait_for_log("waits for a test", PATIENCE),
+            "{}",
+            daemon.log()
+        );
         daemon.signal(libc::SIGTERM);
         if step == "opened" {
             // The daemon handles the signal after its pause.
             fs::write(&go, "")?;
         }
-        ensure!(daemon.wait_for_log("draining", PATIENCE), "{}", daemon.log());
+        ensure!(
+            daemon.wait_for_log("draining", PATIENCE),
+            "{}",
+            daemon.log()
+        );
         fs::write(go, "")?;
         let (exit, left) = daemon.terminate()?;
         ensure!(exit.success(), "{exit}");
         directories = left;
-        let link = topology.monitor().output("ip", &["-d", "link", "show", "dev", "mon0"])?;
+        let link = topology
+            .monitor()
+            .output("ip", &["-d", "link", "show", "dev", "mon0"])?;
         ensure!(!link.contains("prog/xdp"), "{step}: {link}");
         assert_eq!(
             KernelObjects::pinned(directories.bpffs())?.counts(),
@@ -152,6 +204,9 @@ fn detach_on_exit_holds_from_the_first_moment() -> Result<()> {
         baseline.wait_for_only(directories.bpffs(), std::process::id())?;
     }
     let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
-    assert_eq!(NAMES.map(|name| daemon.json(&path(name))["state"].clone()), ["running"; 3]);
+    assert_eq!(
+        NAMES.map(|name| daemon.json(&path(name))["state"].clone()),
+        ["running"; 3]
+    );
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Held deployments: a probe's programs continue until their replacement is attached, even if a start can't read or use
-//! the probe's configuration.
+//! Held deployments: a probe's programs continue until their replacement is attached, even if a
+//! start can't read or use the probe's configuration.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -26,8 +26,8 @@ fn config(enforces: bool) -> Value {
     config
 }
 
-/// Damages the stored probes: the first can't be read, the second is of a later version, and the third can be neither
-/// adopted nor compiled.
+/// Damages the stored probes: the first can't be read, the second is of a later version, and the
+/// third can be neither adopted nor compiled.
 fn damage(directories: &Directories) -> Result<()> {
     let store = Store::open(directories)?;
     store.set_record("a", "garbage")?;
@@ -40,8 +40,10 @@ fn damage(directories: &Directories) -> Result<()> {
 
 #[test]
 fn enforcing_probes_go_on_until_they_are_replaced_or_deleted() -> Result<()> {
-    let cases: Vec<_> =
-        [false, true].iter().flat_map(|delete| NAMES.map(|enforcing| (enforcing, *delete))).collect();
+    let cases: Vec<_> = [false, true]
+        .iter()
+        .flat_map(|delete| NAMES.map(|enforcing| (enforcing, *delete)))
+        .collect();
     // A usual run takes every second case: each probe enforces once.
     let step = cases.len().div_ceil(scaled(3, 6) as usize);
     for (enforcing, delete) in cases.into_iter().step_by(step) {
@@ -51,7 +53,9 @@ fn enforcing_probes_go_on_until_they_are_replaced_or_deleted() -> Result<()> {
         let passed = Counter::attach(topology.monitor(), "mon0", Place::TcIngress)?;
         let daemon = Daemon::start(topology.monitor())?;
         for name in NAMES {
-            daemon.put(&path(name), &config(name == enforcing)).expect(201);
+            daemon
+                .put(&path(name), &config(name == enforcing))
+                .expect(201);
         }
         let other = json!({ "interface": "mon1", "ingress": config(false)["ingress"] });
         daemon.put(&path("other"), &other).expect(201);
@@ -65,22 +69,31 @@ fn enforcing_probes_go_on_until_they_are_replaced_or_deleted() -> Result<()> {
 
         let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
         let load = generator.spawn(Load::default());
-        let mut daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
+        let mut daemon =
+            Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
         for _ in 0..2 {
             for (name, says) in [("a", "expected value"), ("b", "version 99"), ("c", "this")] {
                 let status = daemon.json(&path(name));
-                let reason = status["reason"].as_str().with_context(|| format!("{status}"))?;
+                let reason = status["reason"]
+                    .as_str()
+                    .with_context(|| format!("{status}"))?;
                 ensure!(
-                    reason.contains(says) && reason.contains("has attached continue, and are not read"),
+                    reason.contains(says)
+                        && reason.contains("has attached continue, and are not read"),
                     "{name}: {reason}"
                 );
                 ensure!(
                     status["state"] == "failed" && status["interfaces"][0]["state"] == "attached",
                     "{status}"
                 );
-                daemon.get(&format!("/v1/probes/{name}/metrics")).expect(409);
+                daemon
+                    .get(&format!("/v1/probes/{name}/metrics"))
+                    .expect(409);
             }
-            ensure!(records(&daemon.directories())? == damaged, "a record was changed");
+            ensure!(
+                records(&daemon.directories())? == damaged,
+                "a record was changed"
+            );
             daemon.get("/readyz").expect(200);
             daemon = daemon.restart(libc::SIGKILL, &DaemonOptions::default())?;
         }
@@ -100,26 +113,49 @@ fn enforcing_probes_go_on_until_they_are_replaced_or_deleted() -> Result<()> {
             for name in NAMES {
                 daemon.delete(&path(name)).expect(204);
             }
-            let link = topology.monitor().output("ip", &["-d", "link", "show", "dev", "mon0"])?;
+            let link = topology
+                .monitor()
+                .output("ip", &["-d", "link", "show", "dev", "mon0"])?;
             ensure!(!link.contains("prog/xdp"), "{link}");
         } else {
             for name in NAMES {
-                let status = daemon.put(&path(name), &config(name == enforcing)).expect(200).json();
+                let status = daemon
+                    .put(&path(name), &config(name == enforcing))
+                    .expect(200)
+                    .json();
                 ensure!(status["state"] == "running", "{status}");
             }
             load.stop()?;
             ensure!(passed.packets()? == 0, "{} passed", passed.packets()?);
-            let before = NAMES
-                .map(|name| total(&daemon.json(&format!("/v1/probes/{name}/metrics")), "ingress", "packets"));
+            let before = NAMES.map(|name| {
+                total(
+                    &daemon.json(&format!("/v1/probes/{name}/metrics")),
+                    "ingress",
+                    "packets",
+                )
+            });
             Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
-            let seen = 1 + NAMES.iter().position(|name| *name == enforcing).context("one enforces")?;
+            let seen = 1 + NAMES
+                .iter()
+                .position(|name| *name == enforcing)
+                .context("one enforces")?;
             for (i, name) in NAMES.iter().enumerate() {
-                let now = total(&daemon.json(&format!("/v1/probes/{name}/metrics")), "ingress", "packets");
-                ensure!(now - before[i] == if i < seen { 10 } else { 0 }, "{name}: {before:?}, then {now}");
+                let now = total(
+                    &daemon.json(&format!("/v1/probes/{name}/metrics")),
+                    "ingress",
+                    "packets",
+                );
+                ensure!(
+                    now - before[i] == if i < seen { 10 } else { 0 },
+                    "{name}: {before:?}, then {now}"
+                );
             }
             // The unreadable records were kept.
             let store = Store::open(&daemon.directories())?;
-            let kept = [store.record_in("unreadable", "a")?, store.record_in("unreadable", "b")?];
+            let kept = [
+                store.record_in("unreadable", "a")?,
+                store.record_in("unreadable", "b")?,
+            ];
             ensure!(kept == damaged.map(Some), "{kept:?}");
         }
         baseline.wait_for_only(daemon.directories().bpffs(), daemon.pid())?;
@@ -127,8 +163,8 @@ fn enforcing_probes_go_on_until_they_are_replaced_or_deleted() -> Result<()> {
     Ok(())
 }
 
-/// The interface of a probe disappears while its configuration can't be read: the maps with its counts are kept until both
-/// are back.
+/// The interface of a probe disappears while its configuration can't be read: the maps with its
+/// counts are kept until both are back.
 #[test]
 fn what_is_attached_nowhere_waits_until_it_can_be_read() -> Result<()> {
     let topology = Topology::new()?;
@@ -137,9 +173,15 @@ fn what_is_attached_nowhere_waits_until_it_can_be_read() -> Result<()> {
         daemon.put(&path(name), &config(false)).expect(201);
     }
     let send = |count| -> Result<()> {
-        Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(count).map(drop)
+        Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?
+            .send(count)
+            .map(drop)
     };
-    let rename = |from: &str, to: &str| topology.monitor().run("ip", &["link", "set", from, "name", to]);
+    let rename = |from: &str, to: &str| {
+        topology
+            .monitor()
+            .run("ip", &["link", "set", from, "name", to])
+    };
     send(10)?;
     rename("mon0", "away0")?;
     for name in NAMES {
@@ -152,7 +194,10 @@ fn what_is_attached_nowhere_waits_until_it_can_be_read() -> Result<()> {
     assert_eq!(daemon.json(&path("a"))["state"], "failed");
     // A new probe gets no map of the probe whose record is unreadable.
     daemon
-        .put(&path("guest"), &json!({ "interface": "mon1", "ingress": config(false)["ingress"] }))
+        .put(
+            &path("guest"),
+            &json!({ "interface": "mon1", "ingress": config(false)["ingress"] }),
+        )
         .expect(201);
     let directories = daemon.kill()?;
     Store::open(&directories)?.set_record("a", readable)?;
@@ -169,8 +214,9 @@ fn what_is_attached_nowhere_waits_until_it_can_be_read() -> Result<()> {
     Ok(())
 }
 
-/// The configuration of a probe can't be read, and the path of its namespace does not answer, so that its
-/// attachments can't be found. The probe keeps its maps and its epoch until both can be read.
+/// The configuration of a probe can't be read, and the path of its namespace does not answer, so
+/// that its attachments can't be found. The probe keeps its maps and its epoch until both can be
+/// read.
 #[test]
 fn what_can_not_be_looked_for_is_kept() -> Result<()> {
     let topology = Topology::new()?;
@@ -209,12 +255,16 @@ fn what_can_not_be_looked_for_is_kept() -> Result<()> {
     Ok(())
 }
 
-/// A crash during the replacement of an enforcing probe leaves the old or the new programs enforcing.
+/// A crash during the replacement of an enforcing probe leaves the old or the new programs
+/// enforcing.
 #[test]
 fn a_crash_while_it_is_replaced_lets_no_packet_through() -> Result<()> {
-    for (step, committed) in
-        [("pinned", false), ("attached", false), ("switched", false), ("committed", true)]
-    {
+    for (step, committed) in [
+        ("pinned", false),
+        ("attached", false),
+        ("switched", false),
+        ("committed", true),
+    ] {
         let topology = Topology::new()?;
         let baseline = KernelObjects::now()?;
         let passed = Counter::attach(topology.monitor(), "mon0", Place::TcIngress)?;
@@ -230,19 +280,33 @@ fn a_crash_while_it_is_replaced_lets_no_packet_through() -> Result<()> {
         let load = generator.spawn(Load::default());
         let body = config(true).to_string();
         ensure!(
-            daemon.try_request("PUT", &path("a"), &[], body.as_bytes()).is_err(),
+            daemon
+                .try_request("PUT", &path("a"), &[], body.as_bytes())
+                .is_err(),
             "{step} was not reached"
         );
-        let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), daemon.kill()?)?;
+        let daemon = Daemon::start_in(
+            topology.monitor(),
+            &DaemonOptions::default(),
+            daemon.kill()?,
+        )?;
         let states = NAMES.map(|name| daemon.json(&path(name))["state"].clone());
         let of_a = if committed { "running" } else { "failed" };
         ensure!(states == [of_a, "running", "running"], "{step}: {states:?}");
         load.stop()?;
-        ensure!(passed.packets()? == 0, "{step}: {} passed", passed.packets()?);
+        ensure!(
+            passed.packets()? == 0,
+            "{step}: {} passed",
+            passed.packets()?
+        );
         baseline.wait_for_only(daemon.directories().bpffs(), daemon.pid())?;
         daemon.delete(&path("a")).expect(204);
         Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(100)?;
-        ensure!(passed.packets()? == 100, "{step}: {} of 100 passed", passed.packets()?);
+        ensure!(
+            passed.packets()? == 100,
+            "{step}: {} of 100 passed",
+            passed.packets()?
+        );
     }
     Ok(())
 }
@@ -262,15 +326,17 @@ fn detach_on_exit_removes_what_is_held() -> Result<()> {
     let daemon = Daemon::start_in(topology.monitor(), &detaching, directories)?;
     let (exit, directories) = daemon.terminate()?;
     ensure!(exit.success(), "{exit}");
-    let link = topology.monitor().output("ip", &["-d", "link", "show", "dev", "mon0"])?;
+    let link = topology
+        .monitor()
+        .output("ip", &["-d", "link", "show", "dev", "mon0"])?;
     ensure!(!link.contains("prog/xdp"), "{link}");
     let pinned = KernelObjects::pinned(directories.bpffs())?.counts();
     assert_eq!(pinned, KernelObjects::default().counts());
     baseline.wait_for_only(directories.bpffs(), std::process::id())
 }
 
-/// A configuration that does not fit its compiled object makes adoption fail after everything was opened. The probe
-/// that drops packets is still listed, and DELETE ends it.
+/// A configuration that does not fit its compiled object makes adoption fail after everything was
+/// opened. The probe that drops packets is still listed, and DELETE ends it.
 #[test]
 fn what_can_not_be_adopted_is_no_zombie() -> Result<()> {
     let topology = Topology::new()?;
@@ -294,19 +360,31 @@ fn what_can_not_be_adopted_is_no_zombie() -> Result<()> {
     ensure!(passed.packets()? == 0, "{} passed", passed.packets()?);
     for name in NAMES {
         let status = daemon.json(&path(name));
-        ensure!(status["state"] == "failed" && status["interfaces"][0]["state"] == "attached", "{status}");
-        ensure!(status["reason"].as_str().is_some_and(|reason| reason.contains("nosuchfield")), "{status}");
+        ensure!(
+            status["state"] == "failed" && status["interfaces"][0]["state"] == "attached",
+            "{status}"
+        );
+        ensure!(
+            status["reason"]
+                .as_str()
+                .is_some_and(|reason| reason.contains("nosuchfield")),
+            "{status}"
+        );
     }
     for name in ["b", "c", "a"] {
         daemon.delete(&path(name)).expect(204);
     }
     generator.send(100)?;
-    ensure!(passed.packets()? == 100, "{} of 100 passed", passed.packets()?);
+    ensure!(
+        passed.packets()? == 100,
+        "{} of 100 passed",
+        passed.packets()?
+    );
     baseline.wait_for_only(daemon.directories().bpffs(), daemon.pid())
 }
 
-/// A deleted probe drops no packets even if the kernel refuses the next revision of the dispatcher, and the revision
-/// after that is without the probe.
+/// A deleted probe drops no packets even if the kernel refuses the next revision of the dispatcher,
+/// and the revision after that is without the probe.
 #[test]
 fn a_deleted_probe_drops_nothing_whatever_fails() -> Result<()> {
     let topology = Topology::new()?;
@@ -322,15 +400,24 @@ fn a_deleted_probe_drops_nothing_whatever_fails() -> Result<()> {
     ensure!(passed.packets()? == 0, "{} passed", passed.packets()?);
     daemon.delete(&path("b")).expect(204);
     generator.send(100)?;
-    ensure!(passed.packets()? == 100, "{} of 100 passed", passed.packets()?);
+    ensure!(
+        passed.packets()? == 100,
+        "{} of 100 passed",
+        passed.packets()?
+    );
     // The probes are more than the slots: slots that were emptied are used again.
     for _ in 0..40 {
         daemon.put(&path("d"), &config(false)).expect(201);
         daemon.delete(&path("d")).expect(204);
     }
     generator.send(10)?;
-    let counted = ["a", "c"]
-        .map(|name| total(&daemon.json(&format!("/v1/probes/{name}/metrics")), "ingress", "packets"));
+    let counted = ["a", "c"].map(|name| {
+        total(
+            &daemon.json(&format!("/v1/probes/{name}/metrics")),
+            "ingress",
+            "packets",
+        )
+    });
     assert_eq!(counted, [210, 110]);
     Ok(())
 }

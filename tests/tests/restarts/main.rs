@@ -1,4 +1,5 @@
-//! Restarts of the daemon: running probes stay, damaged ones are repaired, missing ones are deployed again.
+//! Restarts of the daemon: running probes stay, damaged ones are repaired, missing ones are
+//! deployed again.
 
 mod earlier;
 mod ends;

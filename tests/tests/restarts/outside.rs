@@ -1,4 +1,5 @@
-//! The store from outside: `twinprobe store export` and `twinprobe doctor --state-dir`, beside a daemon and without one.
+//! The store from outside: `twinprobe store export` and `twinprobe doctor --state-dir`, beside a
+//! daemon and without one.
 
 use std::fs;
 use std::path::Path;
@@ -37,15 +38,22 @@ fn windows_become_files_and_damage_is_told() -> Result<()> {
         let mut config = config(&json!({}), &[("KEYS", keys)]);
         config["ingress"]["verdict"] = json!("observe");
         config["priority"] = json!(priority);
-        daemon.put(&format!("/v1/probes/{name}"), &config).expect(201);
+        daemon
+            .put(&format!("/v1/probes/{name}"), &config)
+            .expect(201);
     }
     let mut known = Vec::new();
     for name in ["small", "large"] {
         let windows = Windows::of(&daemon, name);
-        let instance = daemon.json(&format!("/v1/probes/{name}"))["instance"].as_str().map(str::to_owned);
+        let instance = daemon.json(&format!("/v1/probes/{name}"))["instance"]
+            .as_str()
+            .map(str::to_owned);
         for seq in 1..=3 {
             windows.close();
-            let file = format!("{name}/{}/{seq}.json", instance.as_deref().unwrap_or_default());
+            let file = format!(
+                "{name}/{}/{seq}.json",
+                instance.as_deref().unwrap_or_default()
+            );
             known.push((file, windows.bytes(seq, "json")));
         }
     }
@@ -68,7 +76,10 @@ fn windows_become_files_and_damage_is_told() -> Result<()> {
     store.flip_body("large", 3, 4000, 1)?;
     drop(store);
     let (verdict, found) = examined(&directories)?;
-    assert!(verdict == "failed" && found.contains("window 2 of probe small"), "{found}");
+    assert!(
+        verdict == "failed" && found.contains("window 2 of probe small"),
+        "{found}"
+    );
     assert!(found.contains("window 3 of probe large"), "{found}");
     let (to, output) = exported(&directories, "damaged")?;
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -76,7 +87,11 @@ fn windows_become_files_and_damage_is_told() -> Result<()> {
         let damaged = file.starts_with("small") && file.ends_with("/2.json")
             || file.starts_with("large") && file.ends_with("/3.json");
         let aside = to.join(file.replace(".json", ".damaged"));
-        assert_eq!(fs::read(to.join(file)).is_ok_and(|found| found == *content), !damaged, "{file}");
+        assert_eq!(
+            fs::read(to.join(file)).is_ok_and(|found| found == *content),
+            !damaged,
+            "{file}"
+        );
         assert_eq!(aside.exists(), damaged, "{}", aside.display());
     }
     Ok(())
@@ -87,11 +102,21 @@ fn what_is_no_store_is_said_and_left_alone() -> Result<()> {
     let directories = Directories::new()?;
     fs::create_dir_all(directories.state())?;
     let (_, output) = exported(&directories, "none")?;
-    assert!(!output.status.success() && text(&output.stderr).contains("no such file"), "{output:?}");
-    assert_eq!(fs::read_dir(directories.state())?.count(), 0, "nothing is made");
+    assert!(
+        !output.status.success() && text(&output.stderr).contains("no such file"),
+        "{output:?}"
+    );
+    assert_eq!(
+        fs::read_dir(directories.state())?.count(),
+        0,
+        "nothing is made"
+    );
     fs::write(directories.state().join("store.sqlite"), "text")?;
     let (verdict, found) = examined(&directories)?;
     assert!(verdict == "failed" && found.contains("damaged"), "{found}");
-    assert_eq!(fs::read_to_string(directories.state().join("store.sqlite"))?, "text");
+    assert_eq!(
+        fs::read_to_string(directories.state().join("store.sqlite"))?,
+        "text"
+    );
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Repair at the start: pins and state may be damaged, incomplete, of other owners or missing. The daemon repairs its own
-//! and starts.
+//! Repair at the start: pins and state may be damaged, incomplete, of other owners or missing. The
+//! daemon repairs its own and starts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -74,8 +74,8 @@ fn probes_are_deployed_again_when_their_pins_are_gone() -> Result<()> {
     baseline.wait_for_only(daemon.directories().bpffs(), daemon.pid())
 }
 
-/// A probe whose configuration can't be read is listed as failed, with its attachments; the other probe is not
-/// affected.
+/// A probe whose configuration can't be read is listed as failed, with its attachments; the other
+/// probe is not affected.
 #[test]
 fn damaged_state_costs_only_its_own_probe() -> Result<()> {
     let topology = Topology::new()?;
@@ -99,13 +99,24 @@ fn damaged_state_costs_only_its_own_probe() -> Result<()> {
         sent += 200;
         let status = daemon.json("/v1/probes/bad");
         assert_eq!(status["state"], "failed", "{damage:?}: {status}");
-        assert!(status["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{status}");
-        assert_eq!(daemon.json("/v1/probes")["probes"].as_array().map(Vec::len), Some(4));
+        assert!(
+            status["reason"]
+                .as_str()
+                .is_some_and(|reason| !reason.is_empty()),
+            "{status}"
+        );
+        assert_eq!(
+            daemon.json("/v1/probes")["probes"].as_array().map(Vec::len),
+            Some(4)
+        );
         assert_eq!(count(&daemon, "good"), sent, "{damage:?}");
         daemon.get("/v1/probes/bad/metrics").expect(409);
         let directory = daemon.directories();
         // The programs of the damaged probe continue.
-        assert_eq!(status["interfaces"][0]["state"], "attached", "{damage:?}: {status}");
+        assert_eq!(
+            status["interfaces"][0]["state"], "attached",
+            "{damage:?}: {status}"
+        );
         let differences = KernelObjects::pinned(directory.bpffs())?.differences(&both);
         assert_eq!(differences, [], "{damage:?}");
         baseline.wait_for_only(directory.bpffs(), daemon.pid())?;
@@ -139,11 +150,19 @@ fn what_has_no_state_is_removed() -> Result<()> {
     generator.send(100)?;
     let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
     generator.send(10)?;
-    assert_eq!(daemon.json("/v1/probes")["probes"].as_array().map(Vec::len), Some(3));
+    assert_eq!(
+        daemon.json("/v1/probes")["probes"].as_array().map(Vec::len),
+        Some(3)
+    );
     assert_eq!(count(&daemon, "stays"), 110);
     let directory = daemon.directories();
-    assert_eq!(KernelObjects::pinned(directory.bpffs())?.counts(), alone.counts());
-    let link = topology.monitor().output("ip", &["-d", "link", "show", "dev", "mon1"])?;
+    assert_eq!(
+        KernelObjects::pinned(directory.bpffs())?.counts(),
+        alone.counts()
+    );
+    let link = topology
+        .monitor()
+        .output("ip", &["-d", "link", "show", "dev", "mon1"])?;
     assert!(!link.contains("prog/xdp"), "{link}");
     bystanders.finish()?;
     baseline.wait_for_only(directory.bpffs(), daemon.pid())
@@ -159,7 +178,9 @@ fn missing_and_exchanged_pins_are_repaired() -> Result<()> {
     let directory = daemon.directories().bpffs().to_owned();
     let (directories, epochs) = (daemon.directories(), directory.join("epochs"));
     // The names of the pins in there have numbers that change.
-    let hooks_beside = fs::read_dir(directory.join("hooks"))?.flatten().map(|entry| entry.path());
+    let hooks_beside = fs::read_dir(directory.join("hooks"))?
+        .flatten()
+        .map(|entry| entry.path());
     let hooks_beside: Vec<PathBuf> = hooks_beside.collect();
     daemon.put("/v1/probes/a", &live("mon0")).expect(201);
     let mut other = counter_config("mon0", "XDP_PASS");
@@ -178,7 +199,9 @@ fn missing_and_exchanged_pins_are_repaired() -> Result<()> {
             beside.extend(files(&directory.join("probes").join(serial))?);
         }
         let mut pins = files(&directory)?;
-        pins.retain(|pin| !beside.contains(pin) && !hooks_beside.iter().any(|hook| pin.starts_with(hook)));
+        pins.retain(|pin| {
+            !beside.contains(pin) && !hooks_beside.iter().any(|hook| pin.starts_with(hook))
+        });
         Ok(pins)
     };
     let pins = ours()?.len();
@@ -189,8 +212,13 @@ fn missing_and_exchanged_pins_are_repaired() -> Result<()> {
         for exchange in [pin % 2 == 1, pin % 2 == 0].into_iter().take(ways) {
             let directories = daemon.kill()?;
             let found = ours()?;
-            ensure!(found.len() == pins, "{} pins, not {pins}: {found:?}", found.len());
-            let all_are_lost = found[pin] == epochs || exchange && found[(pin + 1) % pins] == epochs;
+            ensure!(
+                found.len() == pins,
+                "{} pins, not {pins}: {found:?}",
+                found.len()
+            );
+            let all_are_lost =
+                found[pin] == epochs || exchange && found[(pin + 1) % pins] == epochs;
             let what = if exchange {
                 let (a, b) = (&found[pin], &found[(pin + 1) % pins]);
                 let aside = directory.join("aside");
@@ -211,9 +239,19 @@ fn missing_and_exchanged_pins_are_repaired() -> Result<()> {
             let before = count(&daemon, "a");
             count(&daemon, "b");
             generator.send(10)?;
-            assert_eq!((count(&daemon, "a") - before, count(&daemon, "b")), (10, 10_000), "{what}");
-            assert_eq!(KernelObjects::pinned(&directory)?.counts(), counts, "{what}");
-            baseline.wait_for_only(&directory, daemon.pid()).context(what)?;
+            assert_eq!(
+                (count(&daemon, "a") - before, count(&daemon, "b")),
+                (10, 10_000),
+                "{what}"
+            );
+            assert_eq!(
+                KernelObjects::pinned(&directory)?.counts(),
+                counts,
+                "{what}"
+            );
+            baseline
+                .wait_for_only(&directory, daemon.pid())
+                .context(what)?;
         }
     }
     bystanders.finish()
@@ -230,7 +268,12 @@ fn stale_pins_are_no_obstacle() -> Result<()> {
     let directories = daemon.kill()?;
     let root = directories.bpffs();
     let mut places = vec![root.to_owned()];
-    places.extend(fs::read_dir(root)?.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()));
+    places.extend(
+        fs::read_dir(root)?
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| path.is_dir()),
+    );
     let mut strangers = Vec::new();
     for (n, place) in places.iter().enumerate() {
         fs::create_dir_all(place.join("empty"))?;
@@ -239,7 +282,11 @@ fn stale_pins_are_no_obstacle() -> Result<()> {
             if let Some(parent) = place.join(pin).parent() {
                 fs::create_dir_all(parent)?;
             }
-            let kind = if n % 2 == 0 { Place::XdpPass } else { Place::TcIngress };
+            let kind = if n % 2 == 0 {
+                Place::XdpPass
+            } else {
+                Place::TcIngress
+            };
             strangers.push(Counter::pinned(topology.monitor(), kind, &place.join(pin))?);
         }
     }

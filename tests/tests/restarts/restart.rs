@@ -1,4 +1,5 @@
-//! Adoption: a daemon that follows one that stopped, was killed or was older adopts the running probes as they are.
+//! Adoption: a daemon that follows one that stopped, was killed or was older adopts the running
+//! probes as they are.
 
 use std::fs;
 
@@ -16,12 +17,17 @@ fn generator(topology: &Topology) -> Result<Generator> {
 }
 
 fn tc_attach(method: &str) -> DaemonOptions {
-    DaemonOptions::default().argument("--tc-attach").argument(method)
+    DaemonOptions::default()
+        .argument("--tc-attach")
+        .argument(method)
 }
 
-/// Deploys probes at both hooks, in both directions, with and without twins, enforcing and observing.
+/// Deploys probes at both hooks, in both directions, with and without twins, enforcing and
+/// observing.
 fn deploy_some(daemon: &Daemon) {
-    let tc = xdp_counter("0").replace("xdp_md", "__sk_buff").replace("SEC(\"xdp\")", "SEC(\"tc\")");
+    let tc = xdp_counter("0")
+        .replace("xdp_md", "__sk_buff")
+        .replace("SEC(\"xdp\")", "SEC(\"tc\")");
     let mut live = counter_config("mon0", "XDP_PASS");
     live["ingress"]["metrics"] = json!([{ "name": "packets", "map": "packets" }]);
     let mut enforcing = counter_config("mon0", "XDP_PASS");
@@ -33,13 +39,20 @@ fn deploy_some(daemon: &Daemon) {
         "interfaces": ["mon0", "mon1"],
         "ingress": { "hook": "tc", "source": tc, "metrics": [{ "name": "in", "map": "packets" }] }
     });
-    for (name, config) in [("live", live), ("enforcing", enforcing), ("both", both), ("tc", at_tc)] {
-        daemon.put(&format!("/v1/probes/{name}"), &config).expect(201);
+    for (name, config) in [
+        ("live", live),
+        ("enforcing", enforcing),
+        ("both", both),
+        ("tc", at_tc),
+    ] {
+        daemon
+            .put(&format!("/v1/probes/{name}"), &config)
+            .expect(201);
     }
 }
 
-/// The next daemon has the same programs, maps and links, by id, the same status including the time of creation, and
-/// nothing else.
+/// The next daemon has the same programs, maps and links, by id, the same status including the time
+/// of creation, and nothing else.
 #[test]
 fn what_runs_is_adopted_as_it_is() -> Result<()> {
     let topology = Topology::new()?;
@@ -50,14 +63,25 @@ fn what_runs_is_adopted_as_it_is() -> Result<()> {
         let bystanders = Bystanders::deploy(&daemon, &topology)?;
         deploy_some(&daemon);
         let directories = daemon.directories();
-        let (objects, status) = (KernelObjects::pinned(directories.bpffs())?, daemon.json("/v1/probes"));
+        let (objects, status) = (
+            KernelObjects::pinned(directories.bpffs())?,
+            daemon.json("/v1/probes"),
+        );
         for (kind, count) in objects.counts() {
-            assert!(count > 0, "no {kind} is pinned below {}", directories.bpffs().display());
+            assert!(
+                count > 0,
+                "no {kind} is pinned below {}",
+                directories.bpffs().display()
+            );
         }
         for signal in SIGNALS.into_iter().cycle().take(4) {
             daemon = daemon.restart(signal, &options)?;
             daemon.get("/readyz").expect(200);
-            assert_eq!(daemon.json("/v1/probes"), status, "{method}, after signal {signal}");
+            assert_eq!(
+                daemon.json("/v1/probes"),
+                status,
+                "{method}, after signal {signal}"
+            );
             let differences = KernelObjects::pinned(directories.bpffs())?.differences(&objects);
             assert_eq!(differences, [], "{method}, after signal {signal}");
             baseline.wait_for_only(directories.bpffs(), daemon.pid())?;
@@ -106,14 +130,31 @@ fn counters_go_on_through_restarts_under_load() -> Result<()> {
         for (i, (reading, path, _)) in probes.iter().enumerate() {
             let document = daemon.json(&format!("{path}/metrics"));
             let live = *reading == Reading::Live && !last;
-            let read = if live { field(&document, "in_array", "/packets") } else { packets(&document) };
-            let now = if *reading == Reading::Window { counted[i] } else { 0 } + read;
+            let read = if live {
+                field(&document, "in_array", "/packets")
+            } else {
+                packets(&document)
+            };
+            let now = if *reading == Reading::Window {
+                counted[i]
+            } else {
+                0
+            } + read;
             assert!(now >= counted[i], "{reading:?}: {now} after {}", counted[i]);
-            assert!(now >= arrived, "{reading:?}: {now} of {arrived} that had arrived");
+            assert!(
+                now >= arrived,
+                "{reading:?}: {now} of {arrived} that had arrived"
+            );
             counted[i] = now;
             if *reading != Reading::Live {
-                let seq = document["window"]["seq"].as_u64().expect("windows have numbers");
-                assert_eq!(seq, seqs[i] + 1, "{reading:?}: windows are numbered without gaps");
+                let seq = document["window"]["seq"]
+                    .as_u64()
+                    .expect("windows have numbers");
+                assert_eq!(
+                    seq,
+                    seqs[i] + 1,
+                    "{reading:?}: windows are numbered without gaps"
+                );
                 seqs[i] = seq;
             }
         }
@@ -129,7 +170,11 @@ fn counters_go_on_through_restarts_under_load() -> Result<()> {
         }
     }
     let sent = load.stop()?;
-    assert_eq!(read(&daemon, sent, true), [sent; 3], "after {rounds} restarts");
+    assert_eq!(
+        read(&daemon, sent, true),
+        [sent; 3],
+        "after {rounds} restarts"
+    );
     bystanders.finish()
 }
 
@@ -149,10 +194,16 @@ fn a_newer_binary_adopts_what_the_older_one_left() -> Result<()> {
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
     deploy_some(&daemon);
     let directories = daemon.directories();
-    let (objects, status) = (KernelObjects::pinned(directories.bpffs())?, daemon.json("/v1/probes"));
+    let (objects, status) = (
+        KernelObjects::pinned(directories.bpffs())?,
+        daemon.json("/v1/probes"),
+    );
     let newer = directories.temporary().join("newer");
     fs::copy(binary()?, &newer)?;
-    let options = DaemonOptions { binary: Some(newer), ..DaemonOptions::default() };
+    let options = DaemonOptions {
+        binary: Some(newer),
+        ..DaemonOptions::default()
+    };
     let mut generator = generator(&topology)?;
     for (round, signal) in SIGNALS.into_iter().enumerate() {
         generator.send(100)?;
@@ -161,12 +212,16 @@ fn a_newer_binary_adopts_what_the_older_one_left() -> Result<()> {
         let differences = KernelObjects::pinned(directories.bpffs())?.differences(&objects);
         assert_eq!(differences, [], "after signal {signal}");
         let document = daemon.json("/v1/probes/live/metrics");
-        assert_eq!(total(&document, "ingress", "packets"), 100 * (round as u64 + 1));
+        assert_eq!(
+            total(&document, "ingress", "packets"),
+            100 * (round as u64 + 1)
+        );
     }
     bystanders.finish()
 }
 
-/// A daemon with `--detach-on-exit` also removes probes of an earlier daemon; the configurations stay.
+/// A daemon with `--detach-on-exit` also removes probes of an earlier daemon; the configurations
+/// stay.
 #[test]
 fn detach_on_exit_removes_what_was_adopted() -> Result<()> {
     for method in ["clsact", "auto"] {
@@ -178,18 +233,29 @@ fn detach_on_exit_removes_what_was_adopted() -> Result<()> {
         deploy_some(&daemon);
         let status = daemon.json("/v1/probes");
         let names = |status: &Value| -> Vec<Value> {
-            status["probes"].as_array().into_iter().flatten().map(|probe| probe["name"].clone()).collect()
+            status["probes"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|probe| probe["name"].clone())
+                .collect()
         };
         for _ in 0..2 {
             daemon = daemon.restart(libc::SIGKILL, &detaching)?;
             assert_eq!(names(&daemon.json("/v1/probes")), names(&status));
             let (exit, directories) = daemon.terminate()?;
             ensure!(exit.success(), "{exit}");
-            let link = topology.monitor().output("ip", &["-d", "link", "show", "dev", "mon0"])?;
+            let link = topology
+                .monitor()
+                .output("ip", &["-d", "link", "show", "dev", "mon0"])?;
             assert!(!link.contains("prog/xdp"), "{method}: {link}");
             for direction in ["ingress", "egress"] {
                 let show = ["filter", "show", "dev", "mon0", direction];
-                assert_eq!(topology.monitor().output("tc", &show)?, "", "{method}, {direction}");
+                assert_eq!(
+                    topology.monitor().output("tc", &show)?,
+                    "",
+                    "{method}, {direction}"
+                );
             }
             // No daemon runs, so that only pins could hold objects.
             baseline.wait_for_only(directories.bpffs(), std::process::id())?;
@@ -206,20 +272,25 @@ fn detach_on_exit_removes_what_was_adopted() -> Result<()> {
     Ok(())
 }
 
-/// Once a daemon has announced that it listens, it ends properly: `--detach-on-exit` applies from then on.
+/// Once a daemon has announced that it listens, it ends properly: `--detach-on-exit` applies from
+/// then on.
 #[test]
 fn a_daemon_that_has_just_started_ends_in_order() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let mut bystanders = Bystanders::deploy(&daemon, &topology)?;
-    daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(201);
+    daemon
+        .put("/v1/probes/p", &counter_config("mon0", "XDP_PASS"))
+        .expect(201);
     let mut directories = daemon.kill()?;
     let detaching = DaemonOptions::default().argument("--detach-on-exit");
     for round in 0..scaled(4, 100) {
         let daemon = Daemon::start_in(topology.monitor(), &detaching, directories)?;
         let (exit, left) = daemon.terminate()?;
         ensure!(exit.success(), "round {round}: {exit}");
-        let link = topology.monitor().output("ip", &["-d", "link", "show", "dev", "mon0"])?;
+        let link = topology
+            .monitor()
+            .output("ip", &["-d", "link", "show", "dev", "mon0"])?;
         ensure!(!link.contains("prog/xdp"), "round {round}: {link}");
         directories = left;
     }

@@ -66,7 +66,9 @@ fn probes_that_are_deployed_anew_keep_what_is_on_disk() -> Result<()> {
         for _ in 0..3 {
             send(100)?;
             for name in names {
-                daemon.request("POST", &format!("/v1/probes/{name}/windows"), &[], b"").expect(201);
+                daemon
+                    .request("POST", &format!("/v1/probes/{name}/windows"), &[], b"")
+                    .expect(201);
             }
         }
         for name in names {
@@ -90,12 +92,27 @@ fn probes_that_are_deployed_anew_keep_what_is_on_disk() -> Result<()> {
                     list.pop();
                 }
             }
-            assert_eq!([windows, of_one], [old_windows, old_of_one], "{name}, {how:?}: windows");
-            assert_eq!([revisions, second], [old_revisions, old_second], "{name}, {how:?}");
+            assert_eq!(
+                [windows, of_one],
+                [old_windows, old_of_one],
+                "{name}, {how:?}: windows"
+            );
+            assert_eq!(
+                [revisions, second],
+                [old_revisions, old_second],
+                "{name}, {how:?}"
+            );
             let document = daemon.json(&format!("/v1/probes/{name}/metrics"));
             let closed = 3 + u64::from(matches!(how, End::Detached));
-            assert_eq!(document["window"]["seq"], closed + 1, "{name}, {how:?}: {document}");
-            assert!(document["window"]["lost_windows"].is_null(), "{name}, {how:?}: {document}");
+            assert_eq!(
+                document["window"]["seq"],
+                closed + 1,
+                "{name}, {how:?}: {document}"
+            );
+            assert!(
+                document["window"]["lost_windows"].is_null(),
+                "{name}, {how:?}: {document}"
+            );
             assert_eq!(packets(&document), sent, "{name}, {how:?}");
         }
     }
@@ -109,13 +126,29 @@ fn a_removal_that_was_cut_off_is_finished() -> Result<()> {
     let daemon = Daemon::start(topology.monitor())?;
     let names = ["a", "b", "c"];
     for name in names {
-        daemon.put(&format!("/v1/probes/{name}"), &counter_config("mon0", "XDP_PASS")).expect(201);
-        daemon.request("POST", &format!("/v1/probes/{name}/windows"), &[], b"").expect(201);
+        daemon
+            .put(
+                &format!("/v1/probes/{name}"),
+                &counter_config("mon0", "XDP_PASS"),
+            )
+            .expect(201);
+        daemon
+            .request("POST", &format!("/v1/probes/{name}/windows"), &[], b"")
+            .expect(201);
     }
     let dying = DaemonOptions::default().environment("TWINPROBE_CRASH_AT", "forgotten");
     let daemon = Daemon::start_in(topology.monitor(), &dying, daemon.kill()?)?;
-    ensure!(daemon.try_request("DELETE", "/v1/probes/b", &[], b"").is_err(), "the step was not reached");
-    let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), daemon.kill()?)?;
+    ensure!(
+        daemon
+            .try_request("DELETE", "/v1/probes/b", &[], b"")
+            .is_err(),
+        "the step was not reached"
+    );
+    let daemon = Daemon::start_in(
+        topology.monitor(),
+        &DaemonOptions::default(),
+        daemon.kill()?,
+    )?;
     daemon.get("/v1/probes/b").expect(404);
     assert_eq!(Store::open(&daemon.directories())?.rows("b")?, 0);
     for name in ["a", "c"] {
@@ -124,7 +157,8 @@ fn a_removal_that_was_cut_off_is_finished() -> Result<()> {
     Ok(())
 }
 
-/// Probes of the same priority run in the order of their age, also after a reboot, and after a second one.
+/// Probes of the same priority run in the order of their age, also after a reboot, and after a
+/// second one.
 #[test]
 fn equal_priorities_keep_their_order() -> Result<()> {
     let topology = Topology::new()?;
@@ -134,15 +168,22 @@ fn equal_priorities_keep_their_order() -> Result<()> {
     for name in names {
         let mut config = counter_config("mon0", if name == "b" { "XDP_DROP" } else { "XDP_PASS" });
         config["ingress"]["verdict"] = json!("enforce");
-        daemon.put(&format!("/v1/probes/{name}"), &config).expect(201);
+        daemon
+            .put(&format!("/v1/probes/{name}"), &config)
+            .expect(201);
     }
     let mut generator = generator(&topology)?;
     for how in [End::Reboot, End::Detached, End::Reboot] {
         let directories = end(&topology, daemon, how)?;
         daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
         generator.send(100)?;
-        let counted = names
-            .map(|name| total(&daemon.json(&format!("/v1/probes/{name}/metrics")), "ingress", "packets"));
+        let counted = names.map(|name| {
+            total(
+                &daemon.json(&format!("/v1/probes/{name}/metrics")),
+                "ingress",
+                "packets",
+            )
+        });
         assert_eq!(counted, [100, 100, 100, 0], "{how:?}: of {names:?}");
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! Windows of large sums hold only the changes. Readers get them with the sums, even if the daemon is killed
-//! or the previous windows are removed.
+//! Windows of large sums hold only the changes. Readers get them with the sums, even if the daemon
+//! is killed or the previous windows are removed.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -46,7 +46,8 @@ impl Scene {
             ensure!(found == sent, "{map}: {found} of {sent} packets");
         }
         let seq = document["window"]["seq"].as_u64().unwrap_or_default();
-        self.documents.extend(FORMATS.map(|format| (seq, format, windows.bytes(seq, format))));
+        self.documents
+            .extend(FORMATS.map(|format| (seq, format, windows.bytes(seq, format))));
         let list = windows.try_list("")?;
         let window = list.windows.iter().find(|window| window.seq == seq);
         Ok(window.map_or(0, |window| window.bytes))
@@ -54,7 +55,10 @@ impl Scene {
 
     fn check(&self, windows: &Windows) {
         for (seq, format, known) in &self.documents {
-            assert!(windows.bytes(*seq, format) == *known, "{format} of window {seq}");
+            assert!(
+                windows.bytes(*seq, format) == *known,
+                "{format} of window {seq}"
+            );
         }
     }
 }
@@ -64,37 +68,79 @@ fn chart(daemon: &Daemon, sent: u64) -> Result<()> {
     let chart = daemon.json("/v1/probes/p/series?metric=in_hash&top=3");
     let series = chart["series"].as_array().cloned().unwrap_or_default();
     let parts = series.iter().chain([&chart["others"]]);
-    let totals: Vec<u64> = parts.clone().filter_map(|part| part["total"].as_u64()).collect();
-    ensure!(series.len() == 3 && totals.iter().sum::<u64>() == sent, "{totals:?} of {sent} packets");
-    ensure!(totals[..3].is_sorted_by(|a, b| a >= b), "the largest come first: {totals:?}");
+    let totals: Vec<u64> = parts
+        .clone()
+        .filter_map(|part| part["total"].as_u64())
+        .collect();
+    ensure!(
+        series.len() == 3 && totals.iter().sum::<u64>() == sent,
+        "{totals:?} of {sent} packets"
+    );
+    ensure!(
+        totals[..3].is_sorted_by(|a, b| a >= b),
+        "the largest come first: {totals:?}"
+    );
     let values = parts.filter_map(|part| part["values"].as_array()).flatten();
-    ensure!(values.filter_map(Value::as_u64).sum::<u64>() == sent, "the points come to all packets: {chart}");
-    ensure!(chart["shows"] == "increase" && chart["left_out"].is_null(), "{chart}");
-    for (query, why) in
-        [("metric=none", "they have in_array, in_hash"), ("metric=in_hash&field=x", "leave field out")]
-    {
-        let refused = daemon.get(&format!("/v1/probes/p/series?{query}")).expect(400).json();
-        ensure!(refused["detail"].as_str().is_some_and(|detail| detail.contains(why)), "{refused}");
+    ensure!(
+        values.filter_map(Value::as_u64).sum::<u64>() == sent,
+        "the points come to all packets: {chart}"
+    );
+    ensure!(
+        chart["shows"] == "increase" && chart["left_out"].is_null(),
+        "{chart}"
+    );
+    for (query, why) in [
+        ("metric=none", "they have in_array, in_hash"),
+        ("metric=in_hash&field=x", "leave field out"),
+    ] {
+        let refused = daemon
+            .get(&format!("/v1/probes/p/series?{query}"))
+            .expect(400)
+            .json();
+        ensure!(
+            refused["detail"]
+                .as_str()
+                .is_some_and(|detail| detail.contains(why)),
+            "{refused}"
+        );
     }
     Ok(())
 }
 
-/// The daemon dies at each step of storing a window that holds changes: the second one after its start.
+/// The daemon dies at each step of storing a window that holds changes: the second one after its
+/// start.
 #[test]
 fn windows_that_hold_what_has_changed_are_read_as_if_they_had_the_sums() -> Result<()> {
     let topology = Topology::new()?;
     let mut daemon = Daemon::start(topology.monitor())?;
     daemon.put(PROBE, &config()).expect(201);
     let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
-    let mut scene = Scene { generator, sent: 0, documents: Vec::new() };
-    for step in ["summed:3", "summed:4", "written:2", "filed:2", "listed:2", "stored:2"] {
+    let mut scene = Scene {
+        generator,
+        sent: 0,
+        documents: Vec::new(),
+    };
+    for step in [
+        "summed:3",
+        "summed:4",
+        "written:2",
+        "filed:2",
+        "listed:2",
+        "stored:2",
+    ] {
         let dying = DaemonOptions::default().environment("TWINPROBE_CRASH_AT", step);
         daemon = daemon.restart(libc::SIGKILL, &dying)?;
         let windows = Windows::of(&daemon, "p");
         scene.send()?;
         let whole = scene.note(&windows, &windows.close())?;
         scene.send()?;
-        let answer = http::request(&daemon.address(), "POST", &format!("{PROBE}/windows"), &[], b"");
+        let answer = http::request(
+            &daemon.address(),
+            "POST",
+            &format!("{PROBE}/windows"),
+            &[],
+            b"",
+        );
         ensure!(answer.is_err(), "{step} was not reached: {answer:?}");
 
         daemon = daemon.restart(libc::SIGKILL, &DaemonOptions::default())?;
@@ -106,14 +152,24 @@ fn windows_that_hold_what_has_changed_are_read_as_if_they_had_the_sums() -> Resu
         for _ in 0..2 {
             scene.send()?;
             let bytes = scene.note(&windows, &windows.close())?;
-            ensure!(bytes < whole / 4, "{bytes} bytes hold what has changed, {whole} the sums");
+            ensure!(
+                bytes < whole / 4,
+                "{bytes} bytes hold what has changed, {whole} the sums"
+            );
         }
     }
     let windows = Windows::of(&daemon, "p");
     chart(&daemon, scene.sent)?;
     // A deleted window's body stays while later windows build on it, but no list shows the window.
-    let last = windows.try_list("")?.seqs().into_iter().max().unwrap_or_default();
-    windows.request("DELETE", &windows.path(last - 1))?.expect(204);
+    let last = windows
+        .try_list("")?
+        .seqs()
+        .into_iter()
+        .max()
+        .unwrap_or_default();
+    windows
+        .request("DELETE", &windows.path(last - 1))?
+        .expect(204);
     scene.documents.retain(|(seq, ..)| *seq == last);
     for signal in [libc::SIGTERM, libc::SIGKILL] {
         daemon = daemon.restart(signal, &DaemonOptions::default())?;
@@ -158,7 +214,9 @@ char LICENSE[] SEC("license") = "GPL";
     let daemon = Daemon::start(topology.monitor())?;
     let metric = json!({ "name": "balance", "map": "balance", "snapshot": true });
     let ingress = json!({ "verdict": "enforce", "source": SOURCE, "metrics": [metric] });
-    daemon.put(PROBE, &json!({ "interface": "mon0", "ingress": ingress })).expect(201);
+    daemon
+        .put(PROBE, &json!({ "interface": "mon0", "ingress": ingress }))
+        .expect(201);
     let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
     let windows = Windows::of(&daemon, "p");
     for packets in [100, 200, 0] {
@@ -167,6 +225,9 @@ char LICENSE[] SEC("license") = "GPL";
     }
     let chart = daemon.json("/v1/probes/p/series?metric=balance");
     let series = &chart["series"][0];
-    ensure!(series["values"] == json!([-300, -600, 0]) && series["total"] == -900, "{chart}");
+    ensure!(
+        series["values"] == json!([-300, -600, 0]) && series["total"] == -900,
+        "{chart}"
+    );
     Ok(())
 }

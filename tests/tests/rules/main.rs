@@ -1,4 +1,5 @@
-//! Rules that run in the daemon: they judge each window once, and take their actions once, over all kills.
+//! Rules that run in the daemon: they judge each window once, and take their actions once, over all
+//! kills.
 
 mod budgets;
 mod changes;

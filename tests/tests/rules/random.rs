@@ -1,4 +1,5 @@
-//! Random rules over random windows, against a model that knows the documentation alone. The daemon is killed now and then.
+//! Random rules over random windows, against a model that knows the documentation alone. The daemon
+//! is killed now and then.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -15,11 +16,12 @@ const RULES: usize = 4;
 #[derive(Debug)]
 struct ModelRule {
     name: String,
-    /// The number of packets from which on the condition is true; if `is_relative`, the number that a window has more than
-    /// the previous one.
+    /// The number of packets from which on the condition is true; if `is_relative`, the number that
+    /// a window has more than the previous one.
     least: u64,
     is_relative: bool,
-    /// The actions end below this number of packets; without it, when the condition no longer holds.
+    /// The actions end below this number of packets; without it, when the condition no longer
+    /// holds.
     until: Option<u64>,
     windows: u64,
     /// True if the rule fires once in an hour.
@@ -58,7 +60,11 @@ impl ModelRule {
         if self.does_deploy {
             actions.push(deploys(&self.probe()));
         }
-        let more = if self.is_relative { " + sum(previous.ingress.packets)" } else { "" };
+        let more = if self.is_relative {
+            " + sum(previous.ingress.packets)"
+        } else {
+            ""
+        };
         let mut document = json!({
             "watch": "p", "when": format!("sum(ingress.packets) >= {}{more}", self.least), "for": self.windows,
             "cooldown": if self.has_cooldown { "1h" } else { "0s" }, "max_actions_per_hour": self.most_actions, "do": actions,
@@ -110,8 +116,9 @@ impl ModelRule {
 
     /// Waits until the daemon's rule has judged the window, and compares it.
     fn compare(&self, daemon: &Daemon, window: u64) -> Result<()> {
-        let is_over =
-            |firing: &Value| firing["done"].is_string() && (self.is_firing || firing["ended"].is_string());
+        let is_over = |firing: &Value| {
+            firing["done"].is_string() && (self.is_firing || firing["ended"].is_string())
+        };
         let has_judged = |status: &Value| {
             let firings = status["firings"].as_array();
             let is_quiet = firings.and_then(|all| all.last()).is_none_or(is_over);
@@ -120,10 +127,23 @@ impl ModelRule {
         let status = wait_for_rule(daemon, &self.name, has_judged)?;
         ensure!(status["state"] == self.state(), "{self:?}: {status:#}");
         let firings = status["firings"].as_array().context("firings")?;
-        let fired: Vec<u64> = firings.iter().filter_map(|firing| firing["window"].as_u64()).collect();
-        ensure!(fired == self.fired && status["missed"] == 0, "{self:?}: {status:#}");
-        ensure!(self.is_stopped || status["holds"] == self.row, "{self:?}: {status:#}");
-        let expected = if self.is_firing && self.does_deploy { 200 } else { 404 };
+        let fired: Vec<u64> = firings
+            .iter()
+            .filter_map(|firing| firing["window"].as_u64())
+            .collect();
+        ensure!(
+            fired == self.fired && status["missed"] == 0,
+            "{self:?}: {status:#}"
+        );
+        ensure!(
+            self.is_stopped || status["holds"] == self.row,
+            "{self:?}: {status:#}"
+        );
+        let expected = if self.is_firing && self.does_deploy {
+            200
+        } else {
+            404
+        };
         wait_for("the probe of the rule", PATIENCE, || {
             let found = daemon.get(&format!("/v1/probes/{}", self.probe())).status;
             ensure!(found == expected, "{self:?}: {found}");
@@ -147,7 +167,9 @@ fn sequence(topology: &Topology, random: &mut Random, is_killed: bool) -> Result
     daemon.put("/v1/probes/p", &counter()).expect(201);
     let mut rules: Vec<ModelRule> = (0..RULES).map(|at| ModelRule::new(at, random)).collect();
     for rule in &rules {
-        daemon.put(&format!("/v1/rules/{}", rule.name), &rule.document()).expect(201);
+        daemon
+            .put(&format!("/v1/rules/{}", rule.name), &rule.document())
+            .expect(201);
     }
     let mut generator = generator(topology)?;
     for window in 1..=WINDOWS {
@@ -169,8 +191,12 @@ fn sequence(topology: &Topology, random: &mut Random, is_killed: bool) -> Result
         }
     }
     for rule in &rules {
-        daemon.delete(&format!("/v1/rules/{}", rule.name)).expect(204);
-        daemon.get(&format!("/v1/probes/{}", rule.probe())).expect(404);
+        daemon
+            .delete(&format!("/v1/rules/{}", rule.name))
+            .expect(204);
+        daemon
+            .get(&format!("/v1/probes/{}", rule.probe()))
+            .expect(404);
     }
     daemon.delete("/v1/probes/p").expect(204);
     drop(daemon.terminate()?);

@@ -33,20 +33,33 @@ fn a_rule_fires_with_the_programs_that_were_ready() -> Result<()> {
     let daemon = Daemon::start(topology.monitor())?;
     daemon.put("/v1/probes/p", &counter()).expect(201);
     let before = KernelObjects::of_process(daemon.pid())?;
-    daemon.put("/v1/rules/many", &rule(&json!([deploys("fine")]))).expect(201);
+    daemon
+        .put("/v1/rules/many", &rule(&json!([deploys("fine")])))
+        .expect(201);
     let ready = more_programs(&daemon, &before)?;
     let mut generator = generator(&topology)?;
     generator.send(10)?;
     close(&daemon);
-    wait_for_rule(&daemon, "many", |status| status["firings"][0]["done"].is_string())?;
-    ensure!(programs(&daemon, &before)?.is_superset(&ready), "the probe has other programs");
+    wait_for_rule(&daemon, "many", |status| {
+        status["firings"][0]["done"].is_string()
+    })?;
+    ensure!(
+        programs(&daemon, &before)?.is_superset(&ready),
+        "the probe has other programs"
+    );
     generator.send(7)?;
     let document = daemon.json("/v1/probes/fine/metrics");
-    assert_eq!(twinprobe_tests::sample::total(&document, "ingress", "packets"), 7, "{document}");
+    assert_eq!(
+        twinprobe_tests::sample::total(&document, "ingress", "packets"),
+        7,
+        "{document}"
+    );
     // The rule ends its probe, and prepares the next one.
     close(&daemon);
     close(&daemon);
-    wait_for_rule(&daemon, "many", |status| status["firings"][0]["ended"].is_string())?;
+    wait_for_rule(&daemon, "many", |status| {
+        status["firings"][0]["ended"].is_string()
+    })?;
     wait_for("another probe", PATIENCE, || {
         let log = daemon.log();
         ensure!(log.matches(READY).count() == 2, "{log}");
@@ -63,14 +76,17 @@ fn a_rule_fires_with_the_programs_that_were_ready() -> Result<()> {
     })
 }
 
-/// A change of the watched probe removes the programs that were loaded for its earlier configuration.
+/// A change of the watched probe removes the programs that were loaded for its earlier
+/// configuration.
 #[test]
 fn what_is_ready_follows_the_watched_probe() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     daemon.put("/v1/probes/p", &counter()).expect(201);
     let before = KernelObjects::of_process(daemon.pid())?;
-    daemon.put("/v1/rules/many", &rule(&json!([deploys("fine")]))).expect(201);
+    daemon
+        .put("/v1/rules/many", &rule(&json!([deploys("fine")])))
+        .expect(201);
     let ready = more_programs(&daemon, &before)?;
     let mut config = counter();
     config["priority"] = json!(7);
@@ -82,7 +98,9 @@ fn what_is_ready_follows_the_watched_probe() -> Result<()> {
     })?;
     generator(&topology)?.send(10)?;
     close(&daemon);
-    wait_for_rule(&daemon, "many", |status| status["firings"][0]["done"].is_string())?;
+    wait_for_rule(&daemon, "many", |status| {
+        status["firings"][0]["done"].is_string()
+    })?;
     daemon.get("/v1/probes/fine").expect(200);
     daemon.delete("/v1/rules/many").expect(204);
     daemon.delete("/v1/probes/p").expect(204);
@@ -98,7 +116,9 @@ fn a_ready_probe_gives_its_share_up() -> Result<()> {
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
     daemon.put("/v1/probes/p", &counter()).expect(201);
     let before = KernelObjects::of_process(daemon.pid())?;
-    daemon.put("/v1/rules/many", &rule(&json!([deploys("fine")]))).expect(201);
+    daemon
+        .put("/v1/rules/many", &rule(&json!([deploys("fine")])))
+        .expect(201);
     let ready = more_programs(&daemon, &before)?;
     daemon.put("/v1/probes/q", &counter()).expect(201);
     wait_for("the end of what was ready", PATIENCE, || {
@@ -110,7 +130,9 @@ fn a_ready_probe_gives_its_share_up() -> Result<()> {
     daemon.delete("/v1/probes/q").expect(204);
     generator(&topology)?.send(10)?;
     close(&daemon);
-    let status = wait_for_rule(&daemon, "many", |status| status["firings"][0]["done"].is_string())?;
+    let status = wait_for_rule(&daemon, "many", |status| {
+        status["firings"][0]["done"].is_string()
+    })?;
     ensure!(status["firings"][0]["error"].is_null(), "{status}");
     daemon.get("/v1/probes/fine").expect(200);
     Ok(())

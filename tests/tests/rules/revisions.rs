@@ -17,11 +17,19 @@ fn kept(daemon: &Daemon) -> Value {
             revision["current"]
         ])
     };
-    list["revisions"].as_array().into_iter().flatten().map(shown).collect()
+    list["revisions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(shown)
+        .collect()
 }
 
 fn put(daemon: &Daemon, text: &str, message: &str) -> Response {
-    daemon.put(&format!("/v1/rules/many?message={message}"), &rule(&json!([{ "mark": text }])))
+    daemon.put(
+        &format!("/v1/rules/many?message={message}"),
+        &rule(&json!([{ "mark": text }])),
+    )
 }
 
 fn back(daemon: &Daemon, body: &Value) -> Response {
@@ -48,21 +56,39 @@ fn a_rule_goes_back_to_what_it_was() -> Result<()> {
     back(&daemon, &json!({ "revision": 9 })).expect(404);
     back(&daemon, &json!({ "revision": "one" })).expect(400);
     let status = back(&daemon, &json!({})).expect(200).json();
-    ensure!(status["revision"] == 3 && status["rule"]["do"][0]["mark"] == "first", "{status}");
+    ensure!(
+        status["revision"] == 3 && status["rule"]["do"][0]["mark"] == "first",
+        "{status}"
+    );
     let status = back(&daemon, &json!({ "revision": 2 })).expect(200).json();
-    ensure!(status["revision"] == 4 && status["rule"]["do"][0]["mark"] == "second", "{status}");
+    ensure!(
+        status["revision"] == 4 && status["rule"]["do"][0]["mark"] == "second",
+        "{status}"
+    );
     let last = kept(&daemon)[3].clone();
-    ensure!(last == json!([4, "back to revision 2", "second", true]), "{last}");
+    ensure!(
+        last == json!([4, "back to revision 2", "second", true]),
+        "{last}"
+    );
 
     // The present revision of the rule runs.
     generator(&topology)?.send(10)?;
     close(&daemon);
-    let status = wait_for_rule(&daemon, "many", |status| status["firings"][0]["done"].is_string())?;
-    ensure!(status["firings"][0]["do"][0]["mark"] == "second", "{status}");
+    let status = wait_for_rule(&daemon, "many", |status| {
+        status["firings"][0]["done"].is_string()
+    })?;
+    ensure!(
+        status["firings"][0]["do"][0]["mark"] == "second",
+        "{status}"
+    );
     daemon.delete("/v1/rules/many").expect(204);
     daemon.get("/v1/rules/many/revisions").expect(404);
     put(&daemon, "anew", "why").expect(201);
-    ensure!(kept(&daemon) == json!([[1, "why", "anew", true]]), "{}", kept(&daemon));
+    ensure!(
+        kept(&daemon) == json!([[1, "why", "anew", true]]),
+        "{}",
+        kept(&daemon)
+    );
     Ok(())
 }
 
@@ -81,6 +107,9 @@ fn a_rule_that_is_refused_today_stays_as_it_is() -> Result<()> {
     let refused = back(&daemon, &json!({})).expect(422).json();
     ensure!(refused["errors"][0]["field"] == "watch", "{refused}");
     let status = daemon.json("/v1/rules/many");
-    ensure!(status["revision"] == 2 && status["rule"]["watch"] == "p", "{status}");
+    ensure!(
+        status["revision"] == 2 && status["rule"]["watch"] == "p",
+        "{status}"
+    );
     Ok(())
 }

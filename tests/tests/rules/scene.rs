@@ -31,7 +31,10 @@ pub fn rule(actions: &Value) -> Value {
 /// An action that deploys a counter without interfaces of its own.
 pub fn deploys(name: &str) -> Value {
     let mut config = counter();
-    config.as_object_mut().expect("an object").remove("interface");
+    config
+        .as_object_mut()
+        .expect("an object")
+        .remove("interface");
     json!({ "apply": { "name": name, "config": config, "expires": "10m" } })
 }
 
@@ -40,25 +43,32 @@ pub fn generator(topology: &Topology) -> Result<Generator> {
 }
 
 pub fn close(daemon: &Daemon) {
-    daemon.request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+    daemon
+        .request("POST", "/v1/probes/p/windows", &[], b"")
+        .expect(201);
 }
 
-/// Closes a window, and waits until the daemon has died. With `again`, it closes another one after the firing
-/// of the rule `many`.
+/// Closes a window, and waits until the daemon has died. With `again`, it closes another one after
+/// the firing of the rule `many`.
 pub fn close_until_death(daemon: &Daemon, again: bool) -> Result<()> {
     // The daemon may die before it answers.
     let close_one = || drop(daemon.try_request("POST", "/v1/probes/p/windows", &[], b""));
     close_one();
     if again {
         wait_for("the firing", PATIENCE, || {
-            let status = daemon.try_request("GET", "/v1/rules/many", &[], b"")?.json();
+            let status = daemon
+                .try_request("GET", "/v1/rules/many", &[], b"")?
+                .json();
             ensure!(status["firings"][0]["done"].is_string(), "{status}");
             Ok(())
         })?;
         close_one();
     }
     wait_for("the end of the daemon", PATIENCE, || {
-        ensure!(daemon.try_request("GET", "/healthz", &[], b"").is_err(), "it runs");
+        ensure!(
+            daemon.try_request("GET", "/healthz", &[], b"").is_err(),
+            "it runs"
+        );
         Ok(())
     })
 }
@@ -83,7 +93,10 @@ pub struct ReceivedMessage {
 
 impl ReceivedMessage {
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
     }
 }
 
@@ -106,7 +119,11 @@ impl Receiver {
     pub fn at(topology: &Topology, address: SocketAddr) -> Result<Self> {
         let listener = topology.monitor().enter(|| TcpListener::bind(address))??;
         let address = listener.local_addr()?;
-        let receiver = Self { address, identities: Arc::default(), messages: Arc::default() };
+        let receiver = Self {
+            address,
+            identities: Arc::default(),
+            messages: Arc::default(),
+        };
         let remembers = receiver.clone();
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -130,17 +147,32 @@ impl Receiver {
             match line.trim_end() {
                 "" => break,
                 line => headers.extend(
-                    line.split_once(": ").map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())),
+                    line.split_once(": ")
+                        .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())),
                 ),
             }
         }
-        let mut message = ReceivedMessage { headers, body: Vec::new() };
-        message.body = vec![0; message.header("content-length").context("a length")?.parse()?];
+        let mut message = ReceivedMessage {
+            headers,
+            body: Vec::new(),
+        };
+        message.body = vec![
+            0;
+            message
+                .header("content-length")
+                .context("a length")?
+                .parse()?
+        ];
         stream.read_exact(&mut message.body)?;
-        let identity = message.header("idempotency-key").context("an identity")?.to_owned();
+        let identity = message
+            .header("idempotency-key")
+            .context("an identity")?
+            .to_owned();
         self.identities.lock().expect("no panic").push(identity);
         self.messages.lock().expect("no panic").push(message);
-        stream.get_mut().write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")?;
+        stream
+            .get_mut()
+            .write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")?;
         Ok(())
     }
 }

@@ -1,5 +1,5 @@
-//! Programs that do forbidden things are refused before they are loaded, with the line; others are loaded. Each program
-//! of the corpus in `bpf/admission` is sent at each hook that it is for.
+//! Programs that do forbidden things are refused before they are loaded, with the line; others are
+//! loaded. Each program of the corpus in `bpf/admission` is sent at each hook that it is for.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,12 +29,17 @@ struct Case {
 }
 
 impl Case {
-    /// Returns the cases of a source: from `#ifdef CASE_NAME // HOOKS` to `#endif` at the beginning of a line.
+    /// Returns the cases of a source: from `#ifdef CASE_NAME // HOOKS` to `#endif` at the beginning
+    /// of a line.
     fn all(source: &'static str) -> Vec<Self> {
         let mut cases = Vec::new();
         let mut open: Option<(&str, Vec<&str>, BTreeSet<u64>)> = None;
         for (index, line) in source.lines().enumerate() {
-            match (line.strip_prefix("#ifdef CASE_").and_then(|rest| rest.split_once(" // ")), &mut open) {
+            match (
+                line.strip_prefix("#ifdef CASE_")
+                    .and_then(|rest| rest.split_once(" // ")),
+                &mut open,
+            ) {
                 (Some((name, hooks)), None) => {
                     open = Some((name, hooks.split(' ').collect(), BTreeSet::new()));
                 }
@@ -64,8 +69,7 @@ impl Case {
         if self.hook == "tc" {
             defines["TC"] = json!("1");
         }
-        let direction =
-            json!({ "hook": self.hook, "verdict": verdict, "source": self.source, "defines": defines });
+        let direction = json!({ "hook": self.hook, "verdict": verdict, "source": self.source, "defines": defines });
         json!({ "interface": "mon0", "ingress": direction })
     }
 
@@ -97,31 +101,48 @@ impl Scene {
     fn refused(&self, what: &str, config: &Value) -> Result<Vec<Value>> {
         let answer = self.daemon.post("/v1/validate", config);
         ensure!(answer.status == 422, "{what}: {}", answer.text());
-        let findings = answer.json()["errors"].as_array().cloned().unwrap_or_default();
-        let of_admission =
-            |finding: &Value| finding["stage"] == "admission" && finding["field"] == "ingress.source";
-        ensure!(!findings.is_empty() && findings.iter().all(of_admission), "{what}: {findings:?}");
+        let findings = answer.json()["errors"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let of_admission = |finding: &Value| {
+            finding["stage"] == "admission" && finding["field"] == "ingress.source"
+        };
+        ensure!(
+            !findings.is_empty() && findings.iter().all(of_admission),
+            "{what}: {findings:?}"
+        );
         Ok(findings)
     }
 
     fn refused_for_its_lines(&self, case: &Case, verdict: &str) -> Result<()> {
         let findings = self.refused(&case.what(), &case.config(verdict))?;
-        let lines: BTreeSet<u64> = findings.iter().filter_map(|finding| finding["line"].as_u64()).collect();
-        ensure!(case.lines.is_empty() || lines == case.lines, "{}: {findings:?}", case.what());
+        let lines: BTreeSet<u64> = findings
+            .iter()
+            .filter_map(|finding| finding["line"].as_u64())
+            .collect();
+        ensure!(
+            case.lines.is_empty() || lines == case.lines,
+            "{}: {findings:?}",
+            case.what()
+        );
         Ok(())
     }
 }
 
 /// Fails with the messages of all failures, so that one failure does not hide the others.
 fn all(results: impl IntoIterator<Item = Result<()>>) -> Result<()> {
-    let failures: Vec<String> =
-        results.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
+    let failures: Vec<String> = results
+        .into_iter()
+        .filter_map(Result::err)
+        .map(|error| format!("{error:#}"))
+        .collect();
     ensure!(failures.is_empty(), "{}", failures.join("\n"));
     Ok(())
 }
 
-/// Each of these programs changes packets. An observing one is refused, with each line that does so; an
-/// enforcing one is loaded by the kernel.
+/// Each of these programs changes packets. An observing one is refused, with each line that does
+/// so; an enforcing one is loaded by the kernel.
 #[test]
 fn a_program_that_changes_packets_is_refused_with_its_lines() -> Result<()> {
     let scene = Scene::new()?;
@@ -144,8 +165,12 @@ fn a_program_that_only_reads_packets_is_admitted() -> Result<()> {
     let cases = Case::all(READS);
     assert!(cases.len() > 35, "{}", cases.len());
     let ready_made = probes::names()?.into_iter();
-    let ready_made = ready_made.map(|name| scene.admitted(&name, &probes::configuration(&name, "mon0")?));
-    all(cases.iter().map(|case| scene.admitted(&case.what(), &case.config("observe"))).chain(ready_made))
+    let ready_made =
+        ready_made.map(|name| scene.admitted(&name, &probes::configuration(&name, "mon0")?));
+    all(cases
+        .iter()
+        .map(|case| scene.admitted(&case.what(), &case.config("observe")))
+        .chain(ready_made))
 }
 
 #[test]
@@ -153,24 +178,31 @@ fn what_no_monitor_needs_is_refused_whatever_the_verdict() -> Result<()> {
     let scene = Scene::new()?;
     let cases = Case::all(FORBIDDEN);
     all(["observe", "enforce"].into_iter().flat_map(|verdict| {
-        cases.iter().map(|case| scene.refused_for_its_lines(case, verdict)).collect::<Vec<_>>()
+        cases
+            .iter()
+            .map(|case| scene.refused_for_its_lines(case, verdict))
+            .collect::<Vec<_>>()
     }))
 }
 
-/// A program that writes to the map behind a descriptor of the daemon is refused. This applies to every
-/// descriptor, also for other probes' maps and for the epoch words.
+/// A program that writes to the map behind a descriptor of the daemon is refused. This applies to
+/// every descriptor, also for other probes' maps and for the epoch words.
 #[test]
 fn the_daemons_descriptors_are_out_of_reach() -> Result<()> {
     let scene = Scene::new()?;
     let bystanders = Bystanders::deploy(&scene.daemon, &scene.topology)?;
-    let case = Case::all(FORBIDDEN).into_iter().find(|case| case.name == "descriptor_of_a_value");
+    let case = Case::all(FORBIDDEN)
+        .into_iter()
+        .find(|case| case.name == "descriptor_of_a_value");
     let case = case.context("the case is in the corpus")?;
     let open = scene.daemon.open_files();
     assert!(open > 20, "{open}");
     all((3..open + 5).map(|descriptor| {
         let mut config = case.config("enforce");
         config["ingress"]["defines"]["NUMBER"] = json!(descriptor.to_string());
-        scene.refused(&format!("descriptor {descriptor}"), &config).map(drop)
+        scene
+            .refused(&format!("descriptor {descriptor}"), &config)
+            .map(drop)
     }))?;
     bystanders.finish()
 }
@@ -189,17 +221,21 @@ fn maps_that_no_monitor_needs_are_refused() -> Result<()> {
         json!({ "interface": "mon0", "ingress": { "source": source } })
     };
     scene.admitted("an ordinary map", &config(1, 1))?;
-    // A table of programs is never made: its programs become functions, and calls through an empty one do nothing.
+    // A table of programs is never made: its programs become functions, and calls through an empty
+    // one do nothing.
     scene.admitted("a table without programs", &config(3, 0))?;
     // STACK_TRACE, CGROUP_ARRAY, DEVMAP, SOCKMAP, CPUMAP, XSKMAP, SOCKHASH, SK_STORAGE, STRUCT_OPS,
     // USER_RINGBUF, ARENA, and a type that there is not yet.
     for kind in [7, 8, 14, 15, 16, 17, 18, 24, 26, 31, 33, 200] {
         let findings = scene.refused(&format!("type {kind}"), &config(kind, 0))?;
         let message = findings[0]["message"].as_str().unwrap_or_default();
-        assert!(message.contains("map odd") && message.contains(&kind.to_string()), "{message}");
+        assert!(
+            message.contains("map odd") && message.contains(&kind.to_string()),
+            "{message}"
+        );
     }
-    // The flags NUMA_NODE, STACK_BUILD_ID, CLONE, LINK, PATH_FD, VTYPE_BTF_OBJ_FD, TOKEN_FD, and a flag that
-    // does not exist yet.
+    // The flags NUMA_NODE, STACK_BUILD_ID, CLONE, LINK, PATH_FD, VTYPE_BTF_OBJ_FD, TOKEN_FD, and a
+    // flag that does not exist yet.
     for flag in [2, 5, 9, 13, 14, 15, 16, 31] {
         let findings = scene.refused(&format!("flag {flag}"), &config(1, 1 << flag))?;
         let message = findings[0]["message"].as_str().unwrap_or_default();
@@ -215,13 +251,21 @@ fn maps_that_no_monitor_needs_are_refused() -> Result<()> {
 #[test]
 fn timers_are_refused_in_twins_only() -> Result<()> {
     let scene = Scene::new()?;
-    let config =
-        |metric: Value| json!({ "interface": "mon0", "ingress": { "source": TIMER, "metrics": [metric] } });
-    scene.admitted("a live counter", &config(json!({ "name": "packets", "map": "packets" })))?;
+    let config = |metric: Value| json!({ "interface": "mon0", "ingress": { "source": TIMER, "metrics": [metric] } });
+    scene.admitted(
+        "a live counter",
+        &config(json!({ "name": "packets", "map": "packets" })),
+    )?;
     let findings = scene.refused("a snapshot", &config(window("packets", "packets")))?;
-    let lines = TIMER.lines().enumerate().filter(|(_, line)| line.ends_with("// refused"));
+    let lines = TIMER
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| line.ends_with("// refused"));
     let lines: Vec<u64> = lines.map(|(index, _)| index as u64 + 1).collect();
-    let found: Vec<u64> = findings.iter().filter_map(|finding| finding["line"].as_u64()).collect();
+    let found: Vec<u64> = findings
+        .iter()
+        .filter_map(|finding| finding["line"].as_u64())
+        .collect();
     assert_eq!(found, lines, "{findings:?}");
     Ok(())
 }
@@ -237,7 +281,11 @@ fn the_sources_of_the_tests_are_admitted_but_for_those_that_send() -> Result<()>
         if !path.is_file() {
             continue;
         }
-        let name = path.file_name().context("a name")?.to_string_lossy().into_owned();
+        let name = path
+            .file_name()
+            .context("a name")?
+            .to_string_lossy()
+            .into_owned();
         let source = fs::read_to_string(&path)?;
         results.extend(variants(&name).into_iter().map(|(hook, defines)| {
             let what = format!("{name} at {hook} with {defines}");

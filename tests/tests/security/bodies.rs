@@ -34,12 +34,28 @@ fn refusals_reach_clients_that_send_everything_first() -> Result<()> {
     for (head, size, status) in [
         ("PUT /v2 HTTP/1.1".to_owned(), 8 * MIB, 404),
         ("PATCH /v1/probes/q HTTP/1.1".to_owned(), 8 * MIB, 405),
-        ("PUT /v1/probes/q HTTP/1.1\r\ncontent-type: text/html".to_owned(), 8 * MIB, 415),
+        (
+            "PUT /v1/probes/q HTTP/1.1\r\ncontent-type: text/html".to_owned(),
+            8 * MIB,
+            415,
+        ),
         (format!("PUT /v1/probes/q HTTP/1.1\r\n{JSON}"), 3 * MIB, 413),
-        (format!("PUT /v1/probes/q HTTP/1.1\r\n{JSON}"), 48 * MIB, 413),
-        (format!("POST /v1/probes/nosuch/rollback HTTP/1.1\r\n{JSON}"), 8 * MIB, 413),
+        (
+            format!("PUT /v1/probes/q HTTP/1.1\r\n{JSON}"),
+            48 * MIB,
+            413,
+        ),
+        (
+            format!("POST /v1/probes/nosuch/rollback HTTP/1.1\r\n{JSON}"),
+            8 * MIB,
+            413,
+        ),
         ("DELETE /v1/probes/nosuch HTTP/1.1".to_owned(), 8 * MIB, 415),
-        (format!("DELETE /v1/probes/nosuch HTTP/1.1\r\n{JSON}"), 8 * MIB, 404),
+        (
+            format!("DELETE /v1/probes/nosuch HTTP/1.1\r\n{JSON}"),
+            8 * MIB,
+            404,
+        ),
     ] {
         for chunked in [false, true] {
             let say = || format!("{head}, {size} bytes, chunked: {chunked}");
@@ -48,7 +64,10 @@ fn refusals_reach_clients_that_send_everything_first() -> Result<()> {
                 status,
                 "{head}"
             );
-            assert_eq!(send(scene.connect_tcp(0)?, &head, &body[..size], chunked).with_context(say)?, status);
+            assert_eq!(
+                send(scene.connect_tcp(0)?, &head, &body[..size], chunked).with_context(say)?,
+                status
+            );
         }
     }
     Ok(())
@@ -59,18 +78,24 @@ fn a_connection_goes_on_after_a_refusal() -> Result<()> {
     let scene = Scene::new("")?;
     let mut stream = scene.connect()?;
     for _ in 0..3 {
-        assert_eq!(send(&mut stream, "PUT /v2 HTTP/1.1", &vec![b' '; MIB], false)?, 404);
+        assert_eq!(
+            send(&mut stream, "PUT /v2 HTTP/1.1", &vec![b' '; MIB], false)?,
+            404
+        );
     }
     Ok(())
 }
 
-/// A client may wait until the daemon asks for its body. If the request is refused, the daemon neither asks nor waits
-/// for the body.
+/// A client may wait until the daemon asks for its body. If the request is refused, the daemon
+/// neither asks nor waits for the body.
 #[test]
 fn bodies_are_not_asked_for_in_vain() -> Result<()> {
     let scene = Scene::new("")?;
     for (head, status) in [
-        ("PUT /v2 HTTP/1.1\r\ncontent-length: 1000\r\nexpect: 100-continue", "404"),
+        (
+            "PUT /v2 HTTP/1.1\r\ncontent-length: 1000\r\nexpect: 100-continue",
+            "404",
+        ),
         (
             "PUT /v1/probes/q HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: 9999999\r\n\
              expect: 100-continue",

@@ -29,7 +29,8 @@ fn whoever_comes_second_is_refused() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let delete = |headers: &[(&str, &str)]| daemon.request("DELETE", PROBE, headers, b"").status;
-    let rollback = |headers: &[(&str, &str)]| daemon.request("POST", PROBE_ROLLBACK, headers, b"").status;
+    let rollback =
+        |headers: &[(&str, &str)]| daemon.request("POST", PROBE_ROLLBACK, headers, b"").status;
     let new = [("if-none-match", "*")];
     put(&daemon, "one", &[("if-match", "*")]).expect(412);
     assert_eq!(delete(&[("if-match", "*")]), 404);
@@ -39,14 +40,43 @@ fn whoever_comes_second_is_refused() -> Result<()> {
     put(&daemon, "two", &new).expect(412);
     let second = tag(&put(&daemon, "two", &[("if-match", &first)]).expect(200));
     assert!(second != first && tag(&daemon.get(PROBE)) == second);
-    let before = (daemon.json(PROBE), daemon.json(&format!("{PROBE}/revisions")));
-    for stale in [&*first, "\"x\"", "", &format!("W/{second}"), &second.replace('"', "")] {
-        let refused = put(&daemon, "three", &[("if-match", stale)]).expect(412).json();
-        assert!(refused["detail"].as_str().is_some_and(|detail| detail.contains(&second)), "{refused}");
-        assert_eq!((delete(&[("if-match", stale)]), rollback(&[("if-match", stale)])), (412, 412), "{stale}");
+    let before = (
+        daemon.json(PROBE),
+        daemon.json(&format!("{PROBE}/revisions")),
+    );
+    for stale in [
+        &*first,
+        "\"x\"",
+        "",
+        &format!("W/{second}"),
+        &second.replace('"', ""),
+    ] {
+        let refused = put(&daemon, "three", &[("if-match", stale)])
+            .expect(412)
+            .json();
+        assert!(
+            refused["detail"]
+                .as_str()
+                .is_some_and(|detail| detail.contains(&second)),
+            "{refused}"
+        );
+        assert_eq!(
+            (
+                delete(&[("if-match", stale)]),
+                rollback(&[("if-match", stale)])
+            ),
+            (412, 412),
+            "{stale}"
+        );
     }
     put(&daemon, "three", &[("if-none-match", &second)]).expect(412);
-    assert_eq!((daemon.json(PROBE), daemon.json(&format!("{PROBE}/revisions"))), before);
+    assert_eq!(
+        (
+            daemon.json(PROBE),
+            daemon.json(&format!("{PROBE}/revisions"))
+        ),
+        before
+    );
     assert_eq!(rollback(&[("if-match", &second)]), 200);
     let third = tag(&daemon.get(PROBE));
     // A restart changes no tag.
@@ -54,11 +84,14 @@ fn whoever_comes_second_is_refused() -> Result<()> {
     assert_eq!(tag(&daemon.get(PROBE)), third);
     let delete = |headers: &[(&str, &str)]| daemon.request("DELETE", PROBE, headers, b"").status;
     assert_eq!(
-        (delete(&[("if-match", &second)]), delete(&[("if-match", &format!("\"x\", {third}"))])),
+        (
+            delete(&[("if-match", &second)]),
+            delete(&[("if-match", &format!("\"x\", {third}"))])
+        ),
         (412, 204)
     );
-    // A probe that is deleted and created again counts as another probe, although its revision has the same
-    // number.
+    // A probe that is deleted and created again counts as another probe, although its revision has
+    // the same number.
     put(&daemon, "one", &[]).expect(201);
     put(&daemon, "two", &[("if-match", &first)]).expect(412);
     assert_eq!(daemon.json(PROBE)["revision"], 1);
@@ -73,19 +106,35 @@ fn one_of_many_is_first() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     for condition in ["if-none-match", "if-match"] {
-        let value = if condition == "if-match" { tag(&daemon.get(PROBE)) } else { "*".to_owned() };
+        let value = if condition == "if-match" {
+            tag(&daemon.get(PROBE))
+        } else {
+            "*".to_owned()
+        };
         let statuses: Vec<u16> = thread::scope(|scope| {
             let ask = |client: usize| {
                 let (daemon, value) = (&daemon, &value);
-                // Each client sends a new configuration: a request with the running one would change nothing.
+                // Each client sends a new configuration: a request with the running one would
+                // change nothing.
                 scope.spawn(move || {
-                    put(daemon, &format!("{condition} {client}"), &[(condition, value)]).status
+                    put(
+                        daemon,
+                        &format!("{condition} {client}"),
+                        &[(condition, value)],
+                    )
+                    .status
                 })
             };
             let clients: Vec<_> = (0..6).map(ask).collect();
-            clients.into_iter().map(|client| client.join().expect("no panic")).collect()
+            clients
+                .into_iter()
+                .map(|client| client.join().expect("no panic"))
+                .collect()
         });
-        let first = statuses.iter().filter(|status| [200, 201].contains(status)).count();
+        let first = statuses
+            .iter()
+            .filter(|status| [200, 201].contains(status))
+            .count();
         let others = statuses.iter().filter(|status| **status == 412).count();
         assert_eq!((first, others), (1, 5), "{statuses:?}");
     }
@@ -93,7 +142,8 @@ fn one_of_many_is_first() -> Result<()> {
     Ok(())
 }
 
-/// A PUT of the running configuration makes no revision, compiles nothing, and leaves the maps alone.
+/// A PUT of the running configuration makes no revision, compiles nothing, and leaves the maps
+/// alone.
 #[test]
 fn what_runs_already_goes_on() -> Result<()> {
     let topology = Topology::new()?;
@@ -103,31 +153,51 @@ fn what_runs_already_goes_on() -> Result<()> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(7)?;
     let compiled = || {
         let page = daemon.get("/metrics").expect(200).text().to_owned();
-        page.lines().find(|line| line.starts_with("twinprobe_compilation_seconds_count")).map(str::to_owned)
+        page.lines()
+            .find(|line| line.starts_with("twinprobe_compilation_seconds_count"))
+            .map(str::to_owned)
     };
     let before = compiled().context("a count")?;
     let mut same = original.clone();
     same["name"] = json!("p");
     same["interfaces"] = json!([same["interface"].take()]);
-    same.as_object_mut().context("an object")?.remove("interface");
+    same.as_object_mut()
+        .context("an object")?
+        .remove("interface");
     same["ingress"]["verdict"] = json!("observe");
     same["ingress"]["hook"] = json!("xdp");
     same["format"] = json!("json");
     for again in [&original, &same] {
         let answer = daemon.put(PROBE, again).expect(200);
-        assert_eq!((tag(&answer), &answer.json()["revision"]), (tag(&created), &json!(1)));
+        assert_eq!(
+            (tag(&answer), &answer.json()["revision"]),
+            (tag(&created), &json!(1))
+        );
     }
     assert_eq!(compiled().context("a count")?, before);
-    assert_eq!(daemon.json("/v1/probes/p/revisions")["revisions"].as_array().map(Vec::len), Some(1));
-    assert_eq!(total(&daemon.json("/v1/probes/p/metrics"), "ingress", "packets"), 7);
+    assert_eq!(
+        daemon.json("/v1/probes/p/revisions")["revisions"]
+            .as_array()
+            .map(Vec::len),
+        Some(1)
+    );
+    assert_eq!(
+        total(&daemon.json("/v1/probes/p/metrics"), "ingress", "packets"),
+        7
+    );
     // The smallest difference is one.
     let mut other = original.clone();
-    other["ingress"]["source"] =
-        json!(format!("{}\n", original["ingress"]["source"].as_str().context("a source")?));
+    other["ingress"]["source"] = json!(format!(
+        "{}\n",
+        original["ingress"]["source"].as_str().context("a source")?
+    ));
     assert_eq!(daemon.put(PROBE, &other).expect(200).json()["revision"], 2);
     // A rollback to the same content still makes a revision, so that it can be undone.
     daemon.put(PROBE, &original).expect(200);
-    let back = daemon.post(PROBE_ROLLBACK, &json!({ "revision": 1 })).expect(200).json();
+    let back = daemon
+        .post(PROBE_ROLLBACK, &json!({ "revision": 1 }))
+        .expect(200)
+        .json();
     assert_eq!(back["revision"], 4);
     Ok(())
 }

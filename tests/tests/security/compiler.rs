@@ -1,4 +1,5 @@
-//! The compiler's confinement, as the daemon under the shipped unit sets it up, and what happens without it.
+//! The compiler's confinement, as the daemon under the shipped unit sets it up, and what happens
+//! without it.
 
 use std::fs;
 use std::io::Write as _;
@@ -19,15 +20,19 @@ const USER: &str = "65533";
 
 /// Returns a source with 2^40 macro expansions, each to nothing.
 fn endless() -> String {
-    let doubled: String = (1..=40).map(|n| format!("#define A{n} A{0} A{0}\n", n - 1)).collect();
+    let doubled: String = (1..=40)
+        .map(|n| format!("#define A{n} A{0} A{0}\n", n - 1))
+        .collect();
     format!("#define A0\n{doubled}A40\n")
 }
 
-/// Sends a request to compile something endless. The compilation continues until the stream is dropped.
+/// Sends a request to compile something endless. The compilation continues until the stream is
+/// dropped.
 fn compile_endlessly(daemon: &Daemon) -> Result<UnixStream> {
     let body = json!({ "interface": "mon0", "ingress": { "source": endless() } }).to_string();
     let mut stream = UnixStream::connect(daemon.directories().socket())?;
-    let head = "POST /v1/validate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+    let head =
+        "POST /v1/validate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
     write!(stream, "{head}content-length: {}\r\n\r\n{body}", body.len())?;
     Ok(stream)
 }
@@ -46,7 +51,9 @@ fn children(daemon: &Daemon) -> Vec<String> {
 
 /// Returns the words of a line of `/proc/PID/status`.
 fn field<'a>(status: &'a str, name: &str) -> Option<Vec<&'a str>> {
-    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     Some(line.split_whitespace().collect())
 }
 
@@ -55,20 +62,23 @@ fn compilers(daemon: &Daemon, count: usize) -> Result<Vec<String>> {
     wait_for("compilers", LIMIT, || {
         let mut found = children(daemon);
         found.retain(|id| {
-            fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|name| name.starts_with("clang"))
+            fs::read_to_string(format!("/proc/{id}/comm"))
+                .is_ok_and(|name| name.starts_with("clang"))
         });
         ensure!(found.len() == count, "{found:?}");
         Ok(found)
     })
 }
 
-/// Waits until a compiler can read its whole source: until the daemon has closed its end of the pipe. A compiler whose
-/// source was cut off ends by itself.
+/// Waits until a compiler can read its whole source: until the daemon has closed its end of the
+/// pipe. A compiler whose source was cut off ends by itself.
 fn wait_for_source(daemon: &Daemon, compiler: &str) -> Result<()> {
     let pipe = fs::read_link(format!("/proc/{compiler}/fd/0"))?;
     wait_for("the end of the source", LIMIT, || {
         let open = fs::read_dir(format!("/proc/{}/fd", daemon.pid()))?.flatten();
-        let held = open.filter(|file| fs::read_link(file.path()).is_ok_and(|file| file == pipe)).count();
+        let held = open
+            .filter(|file| fs::read_link(file.path()).is_ok_and(|file| file == pipe))
+            .count();
         ensure!(held == 0, "the daemon holds {}", pipe.display());
         Ok(())
     })
@@ -78,15 +88,20 @@ fn wait_for_source(daemon: &Daemon, compiler: &str) -> Result<()> {
 fn it_has_no_rights_and_ends_with_its_request() -> Result<()> {
     let topology = Topology::new()?;
     let temporary = tempfile::tempdir()?;
-    let options = as_under_the_unit(temporary.path(), &[])?.environment("A_SECRET", "of the daemon");
+    let options =
+        as_under_the_unit(temporary.path(), &[])?.environment("A_SECRET", "of the daemon");
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
-    assert_eq!(daemon.json("/v1/capabilities")["compiler"]["confined"], true);
+    assert_eq!(
+        daemon.json("/v1/capabilities")["compiler"]["confined"],
+        true
+    );
 
     let request = compile_endlessly(&daemon)?;
     let compiler = compilers(&daemon, 1)?.remove(0);
     let read = |name: &str| {
-        fs::read(format!("/proc/{compiler}/{name}")).map(|text| String::from_utf8_lossy(&text).into_owned())
+        fs::read(format!("/proc/{compiler}/{name}"))
+            .map(|text| String::from_utf8_lossy(&text).into_owned())
     };
     let status = read("status")?;
     let is = |name: &str| field(&status, name).unwrap_or_default();
@@ -99,15 +114,26 @@ fn it_has_no_rights_and_ends_with_its_request() -> Result<()> {
     assert_eq!((is("NoNewPrivs"), is("Seccomp")), (vec!["1"], vec!["2"]));
     assert_eq!(read("oom_score_adj")?.trim(), "1000");
     let environment = read("environ")?;
-    let names: Vec<&str> = environment.split('\0').filter_map(|pair| Some(pair.split_once('=')?.0)).collect();
-    assert!(names.iter().all(|name| ["PATH", "LC_ALL", "LD_LIBRARY_PATH"].contains(name)), "{names:?}");
+    let names: Vec<&str> = environment
+        .split('\0')
+        .filter_map(|pair| Some(pair.split_once('=')?.0))
+        .collect();
+    assert!(
+        names
+            .iter()
+            .all(|name| ["PATH", "LC_ALL", "LD_LIBRARY_PATH"].contains(name)),
+        "{names:?}"
+    );
     wait_for("its libraries to be loaded", LIMIT, || {
         let files = fs::read_dir(format!("/proc/{compiler}/fd"))?;
         let files = files.map(|entry| Ok(fs::read_link(entry?.path())?.display().to_string()));
         let mut files: Vec<String> = files.collect::<Result<_>>()?;
         files.retain(|file| !file.starts_with("pipe:"));
         // The view of the headers, and the headers that the daemon brings with it.
-        ensure!(files.iter().all(|file| file.starts_with("/memfd:")) && files.len() > 1, "{files:?}");
+        ensure!(
+            files.iter().all(|file| file.starts_with("/memfd:")) && files.len() > 1,
+            "{files:?}"
+        );
         Ok(())
     })?;
 
@@ -116,7 +142,9 @@ fn it_has_no_rights_and_ends_with_its_request() -> Result<()> {
         ensure!(children(&daemon).is_empty(), "{:?}", children(&daemon));
         Ok(())
     })?;
-    daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(201);
+    daemon
+        .put("/v1/probes/p", &counter_config("mon0", "XDP_PASS"))
+        .expect(201);
     bystanders.finish()
 }
 
@@ -147,7 +175,9 @@ fn without_a_means_of_confinement_nothing_is_compiled() -> Result<()> {
     let topology = Topology::new()?;
     let temporary = tempfile::tempdir()?;
     let mut daemon = Daemon::start(topology.monitor())?;
-    daemon.put("/v1/probes/before", &counter_config("mon0", "XDP_PASS")).expect(201);
+    daemon
+        .put("/v1/probes/before", &counter_config("mon0", "XDP_PASS"))
+        .expect(201);
     let lax = "--allow-unconfined-compiler";
     for (missing, word) in [
         ("landlock_create_ruleset", "Landlock"),
@@ -159,22 +189,43 @@ fn without_a_means_of_confinement_nothing_is_compiled() -> Result<()> {
         daemon = daemon.restart(libc::SIGTERM, &options)?;
         for (method, path) in [("PUT", "/v1/probes/p"), ("POST", "/v1/validate")] {
             let body = counter_config("mon0", "XDP_PASS").to_string();
-            let answer =
-                daemon.request(method, path, &[("content-type", "application/json")], body.as_bytes());
+            let answer = daemon.request(
+                method,
+                path,
+                &[("content-type", "application/json")],
+                body.as_bytes(),
+            );
             let detail = answer.expect(503).json()["detail"].to_string();
-            assert!(detail.contains(word) && detail.contains(lax), "{missing}: {detail}");
+            assert!(
+                detail.contains(word) && detail.contains(lax),
+                "{missing}: {detail}"
+            );
         }
         daemon.get("/v1/probes/p").expect(404);
         daemon.json("/v1/probes/before/metrics");
         let found = daemon.json("/v1/capabilities")["compiler"].clone();
         assert_eq!(found["confined"], false);
-        assert!(found["error"].as_str().is_some_and(|error| error.contains(word)), "{found}");
+        assert!(
+            found["error"]
+                .as_str()
+                .is_some_and(|error| error.contains(word)),
+            "{found}"
+        );
 
         daemon = daemon.restart(libc::SIGTERM, &options.argument(lax))?;
-        assert!(daemon.log().contains("the compiler is not confined"), "{}", daemon.log());
-        daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(201);
+        assert!(
+            daemon.log().contains("the compiler is not confined"),
+            "{}",
+            daemon.log()
+        );
+        daemon
+            .put("/v1/probes/p", &counter_config("mon0", "XDP_PASS"))
+            .expect(201);
         let found = daemon.json("/v1/capabilities")["compiler"].clone();
-        assert!(found["confined"] == false && found.get("error").is_none(), "{found}");
+        assert!(
+            found["confined"] == false && found.get("error").is_none(),
+            "{found}"
+        );
         daemon.delete("/v1/probes/p").expect(204);
     }
     Ok(())
@@ -187,7 +238,10 @@ fn readings_are_answered_beside_endless_compilations() -> Result<()> {
         let running = children(daemon);
         reading(daemon);
         // A reading that waited for the compilers would have outlived them.
-        ensure!(children(daemon).iter().any(|child| running.contains(child)), "all compilers have ended");
+        ensure!(
+            children(daemon).iter().any(|child| running.contains(child)),
+            "all compilers have ended"
+        );
         (0..20).for_each(|_| reading(daemon));
         Ok(())
     })
@@ -199,7 +253,10 @@ fn readings_keep_their_latency_beside_endless_compilations() -> Result<()> {
         let beside = p99(daemon);
         println!("status and window: p99 {beside:?}, usually {usual:?}");
         // Other work on this machine may be slow as well.
-        ensure!(beside < Duration::from_millis(100).max(2 * usual), "{beside:?}, usually {usual:?}");
+        ensure!(
+            beside < Duration::from_millis(100).max(2 * usual),
+            "{beside:?}, usually {usual:?}"
+        );
         Ok(())
     })
 }
@@ -226,9 +283,13 @@ fn beside_endless_compilations(check: impl FnOnce(&Daemon, Duration) -> Result<(
     let topology = Topology::new()?;
     let daemon = Daemon::start_with(topology.monitor(), &DaemonOptions::default())?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
-    daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(201);
+    daemon
+        .put("/v1/probes/p", &counter_config("mon0", "XDP_PASS"))
+        .expect(201);
     let usual = p99(&daemon);
-    let requests: Vec<UnixStream> = (0..8).map(|_| compile_endlessly(&daemon)).collect::<Result<_>>()?;
+    let requests: Vec<UnixStream> = (0..8)
+        .map(|_| compile_endlessly(&daemon))
+        .collect::<Result<_>>()?;
     compilers(&daemon, std::thread::available_parallelism()?.get().min(8))?;
     check(&daemon, usual)?;
     drop(requests);

@@ -25,7 +25,11 @@ fn begun(scene: &Scene) -> Result<UnixStream> {
     stream.write_all(b"\r\n")?;
     let mut first = [0; 100];
     stream.read_exact(&mut first)?;
-    ensure!(first.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&first));
+    ensure!(
+        first.starts_with(b"HTTP/1.1 200"),
+        "{}",
+        String::from_utf8_lossy(&first)
+    );
     Ok(stream)
 }
 
@@ -40,7 +44,11 @@ fn half_a_head_is_not_waited_for() -> Result<()> {
     let silent = scene.connect()?;
     let begun = Instant::now();
     assert_eq!(until_closed(silent)?, b"");
-    assert!(begun.elapsed() >= Duration::from_millis(900), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() >= Duration::from_millis(900),
+        "{:?}",
+        begun.elapsed()
+    );
     // Bytes that arrive slowly do not extend the time.
     let mut slow = scene.begin("GET /healthz HTTP/1.1")?;
     let begun = Instant::now();
@@ -62,7 +70,11 @@ fn idle_connections_end_and_long_polls_do_not() -> Result<()> {
     assert_eq!(answer(&idle)?.status, 200);
     let begun = Instant::now();
     assert_eq!(until_closed(idle)?, b"");
-    assert!(begun.elapsed() >= Duration::from_millis(900), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() >= Duration::from_millis(900),
+        "{:?}",
+        begun.elapsed()
+    );
     assert_eq!(answer(poll)?.status, 200, "a request may take its time");
     Ok(())
 }
@@ -74,11 +86,16 @@ fn a_body_that_does_not_come_is_told_so() -> Result<()> {
     slow.write_all(b"content-type: application/json\r\ncontent-length: 1000\r\n\r\n{")?;
     let refused = answer(slow)?;
     assert_eq!(refused.status, 408);
-    assert!(refused.text().contains("--body-timeout"), "{}", refused.text());
+    assert!(
+        refused.text().contains("--body-timeout"),
+        "{}",
+        refused.text()
+    );
     Ok(())
 }
 
-/// A client that takes nothing, or next to nothing, of its answer keeps neither the connection nor the window.
+/// A client that takes nothing, or next to nothing, of its answer keeps neither the connection nor
+/// the window.
 #[test]
 fn answers_that_nobody_takes_are_given_up() -> Result<()> {
     let scene = Scene::new(SHORT)?;
@@ -92,7 +109,10 @@ fn answers_that_nobody_takes_are_given_up() -> Result<()> {
     // The next client reads and gets the window.
     let document = scene.daemon.json("/v1/probes/p/metrics");
     assert_eq!(document["window"]["seq"], 1);
-    assert_eq!(scene.sample("twinprobe_http_connections_cut_total{reason=\"write_timeout\"}"), 1);
+    assert_eq!(
+        scene.sample("twinprobe_http_connections_cut_total{reason=\"write_timeout\"}"),
+        1
+    );
     Ok(())
 }
 
@@ -107,13 +127,30 @@ fn those_who_ask_for_nothing_make_room_and_requests_are_not_cut_off() -> Result<
     // One client waits for a word, another has sent its request before it reads.
     let refused = answer(scene.connect()?)?;
     assert_eq!(refused.status, 429);
-    assert!(refused.text().contains("--max-connections)"), "{}", refused.text());
+    assert!(
+        refused.text().contains("--max-connections)"),
+        "{}",
+        refused.text()
+    );
     assert_eq!(refused.header("retry-after"), Some("1"));
-    assert_eq!(refused.header("content-type"), Some("application/problem+json"));
-    assert_eq!(scene.daemon.get("/healthz").expect(429).json()["status"], 429);
+    assert_eq!(
+        refused.header("content-type"),
+        Some("application/problem+json")
+    );
+    assert_eq!(
+        scene.daemon.get("/healthz").expect(429).json()["status"],
+        429
+    );
     drop(taken.pop());
     wait_for("a place", SOON, || {
-        ensure!(scene.daemon.try_request("GET", "/healthz", &[], b"")?.status == 200, "none");
+        ensure!(
+            scene
+                .daemon
+                .try_request("GET", "/healthz", &[], b"")?
+                .status
+                == 200,
+            "none"
+        );
         Ok(())
     })?;
     assert!(scene.sample("twinprobe_http_connections_cut_total{reason=\"refused\"}") >= 2);
@@ -123,7 +160,8 @@ fn those_who_ask_for_nothing_make_room_and_requests_are_not_cut_off() -> Result<
     Ok(())
 }
 
-/// The last descriptor is for a client that connects, and the client keeps it: no other client waits.
+/// The last descriptor is for a client that connects, and the client keeps it: no other client
+/// waits.
 #[test]
 fn a_client_with_the_last_descriptor_keeps_it() -> Result<()> {
     let scene = Scene::new("")?;
@@ -135,11 +173,19 @@ fn a_client_with_the_last_descriptor_keeps_it() -> Result<()> {
     let mut stream = scene.connect()?;
     stream.set_read_timeout(Some(Duration::from_millis(500)))?;
     let silent = stream.read(&mut [0]);
-    ensure!(silent.as_ref().is_err_and(|error| error.kind() == WouldBlock), "{silent:?}");
+    ensure!(
+        silent
+            .as_ref()
+            .is_err_and(|error| error.kind() == WouldBlock),
+        "{silent:?}"
+    );
     stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
     assert_eq!(answer(stream)?.status, 200);
     drop(limit);
-    assert_eq!(scene.sample("twinprobe_http_connections_cut_total{reason=\"evicted\"}"), 0);
+    assert_eq!(
+        scene.sample("twinprobe_http_connections_cut_total{reason=\"evicted\"}"),
+        0
+    );
     Ok(())
 }
 
@@ -149,7 +195,10 @@ fn refused_bodies_make_room() -> Result<()> {
     let scene = Scene::new("--listen 127.0.0.1:0 --insecure --max-connections 8")?;
     let slow = || -> Result<TcpStream> {
         let mut stream = scene.connect_tcp(0)?;
-        write!(stream, "PUT /v2 HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\n")?;
+        write!(
+            stream,
+            "PUT /v2 HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\n"
+        )?;
         Ok(stream)
     };
     let mut streams = (0..8).map(|_| slow()).collect::<Result<Vec<_>>>()?;
@@ -170,10 +219,14 @@ fn refused_bodies_make_room() -> Result<()> {
 /// Scrapers need no credential: they take no places of clients with credentials.
 #[test]
 fn scrapers_have_places_of_their_own() -> Result<()> {
-    let scene =
-        Scene::new("--listen 127.0.0.1:0 --listen-metrics 127.0.0.1:0 --insecure --max-connections 16")?;
+    let scene = Scene::new(
+        "--listen 127.0.0.1:0 --listen-metrics 127.0.0.1:0 --insecure --max-connections 16",
+    )?;
     // The page has the window's rows, and does not fit into the buffers of a connection.
-    scene.daemon.request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+    scene
+        .daemon
+        .request("POST", "/v1/probes/p/windows", &[], b"")
+        .expect(201);
     let mut statuses = Vec::new();
     let mut slow = Vec::new();
     for _ in 0..16 {
@@ -184,8 +237,16 @@ fn scrapers_have_places_of_their_own() -> Result<()> {
         statuses.push(String::from_utf8_lossy(&first[9..]).into_owned());
         slow.push(stream);
     }
-    assert_eq!(statuses.iter().filter(|status| *status == "200").count(), 2, "{statuses:?}");
-    assert_eq!(statuses.iter().filter(|status| *status == "429").count(), 14, "{statuses:?}");
+    assert_eq!(
+        statuses.iter().filter(|status| *status == "200").count(),
+        2,
+        "{statuses:?}"
+    );
+    assert_eq!(
+        statuses.iter().filter(|status| *status == "429").count(),
+        14,
+        "{statuses:?}"
+    );
     assert_eq!(scene.request_tcp(0, "GET", "/healthz")?.status, 200);
     scene.daemon.get("/healthz").expect(200);
     Ok(())
@@ -196,7 +257,10 @@ fn one_client_takes_no_place_of_others() -> Result<()> {
     let scene = Scene::new("--listen 127.0.0.1:0 --insecure --max-connections-per-client 2")?;
     let _taken = [begun(&scene)?, begun(&scene)?];
     let refused = answer(scene.connect()?)?;
-    assert!(refused.status == 429 && refused.text().contains("--max-connections-per-client"), "{refused:?}");
+    assert!(
+        refused.status == 429 && refused.text().contains("--max-connections-per-client"),
+        "{refused:?}"
+    );
     assert_eq!(scene.request_tcp(0, "GET", "/healthz")?.status, 200);
     Ok(())
 }

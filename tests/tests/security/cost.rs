@@ -1,5 +1,5 @@
-//! The trial of programs before their attachment: its figures of the cost, its refusals, and the absence of
-//! traces in the counts.
+//! The trial of programs before their attachment: its figures of the cost, its refusals, and the
+//! absence of traces in the counts.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -33,13 +33,16 @@ fn limited(source: &str, limit: u64) -> Value {
 }
 
 fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("{value} is not a number"))
+    value
+        .as_u64()
+        .unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
 /// A counter with twins at XDP and one without at TC.
 fn both_directions() -> Value {
     let mut config = counter_config("mon0", "XDP_PASS");
-    let egress = format!("{HEADERS}SEC(\"tc\") int out(struct __sk_buff *skb) {{ return 0; }}\n{LICENSE}");
+    let egress =
+        format!("{HEADERS}SEC(\"tc\") int out(struct __sk_buff *skb) {{ return 0; }}\n{LICENSE}");
     config["egress"] = json!({ "source": egress });
     config
 }
@@ -55,13 +58,27 @@ fn validation_status_and_metrics_say_the_same_of_the_cost() -> Result<()> {
         for direction in ["ingress", "egress"] {
             let of = &cost["directions"][direction];
             assert!((1..5_000).contains(&number(&of["ns_per_packet"])), "{of}");
-            assert!(of["frame"].as_str().is_some_and(|frame| !frame.is_empty()), "{of}");
+            assert!(
+                of["frame"].as_str().is_some_and(|frame| !frame.is_empty()),
+                "{of}"
+            );
             assert!(of["noise_ns"].is_u64(), "{of}");
         }
-        let [ingress, egress] = ["ingress", "egress"].map(|direction| &cost["directions"][direction]);
-        assert!(number(&ingress["instructions"]) > number(&egress["instructions"]), "{cost}");
-        assert!(number(&ingress["verified"]) >= 5 && number(&ingress["stack_bytes"]) >= 4, "{cost}");
-        assert_eq!((&egress["instructions"], &egress["stack_bytes"]), (&json!(2), &json!(0)), "{cost}");
+        let [ingress, egress] =
+            ["ingress", "egress"].map(|direction| &cost["directions"][direction]);
+        assert!(
+            number(&ingress["instructions"]) > number(&egress["instructions"]),
+            "{cost}"
+        );
+        assert!(
+            number(&ingress["verified"]) >= 5 && number(&ingress["stack_bytes"]) >= 4,
+            "{cost}"
+        );
+        assert_eq!(
+            (&egress["instructions"], &egress["stack_bytes"]),
+            (&json!(2), &json!(0)),
+            "{cost}"
+        );
         // Twins have an ARRAY of one counter of 8 bytes each.
         assert!((16..16_384).contains(&number(&cost["map_bytes"])), "{cost}");
         assert!(cost.get("live").is_none(), "nothing is measured: {cost}");
@@ -70,17 +87,27 @@ fn validation_status_and_metrics_say_the_same_of_the_cost() -> Result<()> {
         let status = daemon.json("/v1/probes/p");
         assert_eq!(status["cost"], created["cost"]);
         let page = daemon.get("/metrics").expect(200).text().to_owned();
-        let sample = |line: String| assert!(page.lines().any(|have| have == line), "{line}: {page}");
-        sample(format!("twinprobe_probe_map_bytes{{probe=\"p\"}} {}", status["cost"]["map_bytes"]));
+        let sample =
+            |line: String| assert!(page.lines().any(|have| have == line), "{line}: {page}");
+        sample(format!(
+            "twinprobe_probe_map_bytes{{probe=\"p\"}} {}",
+            status["cost"]["map_bytes"]
+        ));
         for direction in ["ingress", "egress"] {
             let nanoseconds = number(&status["cost"]["directions"][direction]["ns_per_packet"]);
-            let family =
-                format!("twinprobe_probe_seconds_per_packet{{probe=\"p\",direction=\"{direction}\"}} ");
-            let shown = page.lines().find_map(|line| line.strip_prefix(&*family)).expect("a sample");
+            let family = format!(
+                "twinprobe_probe_seconds_per_packet{{probe=\"p\",direction=\"{direction}\"}} "
+            );
+            let shown = page
+                .lines()
+                .find_map(|line| line.strip_prefix(&*family))
+                .expect("a sample");
             assert_eq!(shown.parse(), Ok(nanoseconds as f64 / 1e9), "{family}");
             for field in ["instructions", "verified", "stack_bytes"] {
                 let value = &status["cost"]["directions"][direction][field];
-                sample(format!("twinprobe_probe_{field}{{probe=\"p\",direction=\"{direction}\"}} {value}"));
+                sample(format!(
+                    "twinprobe_probe_{field}{{probe=\"p\",direction=\"{direction}\"}} {value}"
+                ));
             }
         }
     };
@@ -96,7 +123,9 @@ fn a_program_that_costs_too_much_is_refused_and_changes_nothing() -> Result<()> 
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
-    daemon.put("/v1/probes/kept", &counter_config("mon0", "XDP_PASS")).expect(201);
+    daemon
+        .put("/v1/probes/kept", &counter_config("mon0", "XDP_PASS"))
+        .expect(201);
     let before = daemon.json("/v1/probes");
     let config = limited(&slow(), 200);
     let answers = [
@@ -107,26 +136,43 @@ fn a_program_that_costs_too_much_is_refused_and_changes_nothing() -> Result<()> 
     for answer in answers {
         let problem = answer.expect(422).json();
         let finding = &problem["errors"][0];
-        assert_eq!(problem["errors"].as_array().map(Vec::len), Some(1), "{problem}");
+        assert_eq!(
+            problem["errors"].as_array().map(Vec::len),
+            Some(1),
+            "{problem}"
+        );
         assert_eq!(finding["stage"], "admission");
         assert_eq!(finding["field"], "ingress.max_ns_per_packet");
         let message = finding["message"].as_str().context("a message")?;
         // The two numbers are the measured time and the limit.
-        assert!(message.contains("udp_dns") && message.contains("max_ns_per_packet is 200"), "{message}");
+        assert!(
+            message.contains("udp_dns") && message.contains("max_ns_per_packet is 200"),
+            "{message}"
+        );
         let measured = message.split(' ').find_map(|word| word.parse::<u64>().ok());
         assert!(measured.is_some_and(|measured| measured > 200), "{message}");
     }
     assert_eq!(daemon.json("/v1/probes"), before, "something changed");
-    // The same program is admitted under a limit that allows it, and a lighter program under the first limit.
-    daemon.put("/v1/probes/slow", &limited(&slow(), 1_000_000_000)).expect(201);
+    // The same program is admitted under a limit that allows it, and a lighter program under the
+    // first limit.
+    daemon
+        .put("/v1/probes/slow", &limited(&slow(), 1_000_000_000))
+        .expect(201);
     let mut light = counter_config("mon0", "XDP_PASS");
     light["ingress"]["max_ns_per_packet"] = json!(5_000);
     daemon.put("/v1/probes/light", &light).expect(201);
-    for (limit, status) in [(json!(0), 422), (json!(1_000_000_001), 422), (json!("5"), 422), (json!(-1), 422)]
-    {
+    for (limit, status) in [
+        (json!(0), 422),
+        (json!(1_000_000_001), 422),
+        (json!("5"), 422),
+        (json!(-1), 422),
+    ] {
         light["ingress"]["max_ns_per_packet"] = limit.clone();
         let problem = daemon.put("/v1/probes/light", &light).expect(status).json();
-        assert_eq!(problem["errors"][0]["field"], "ingress.max_ns_per_packet", "{limit}: {problem}");
+        assert_eq!(
+            problem["errors"][0]["field"], "ingress.max_ns_per_packet",
+            "{limit}: {problem}"
+        );
     }
     bystanders.finish()
 }
@@ -136,11 +182,16 @@ fn a_program_that_costs_too_much_is_refused_and_changes_nothing() -> Result<()> 
 fn a_start_that_deploys_a_probe_anew_warns_of_its_cost() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
-    daemon.put("/v1/probes/p", &limited(&slow(), 1_000_000_000)).expect(201);
+    daemon
+        .put("/v1/probes/p", &limited(&slow(), 1_000_000_000))
+        .expect(201);
     let (_, directories) = daemon.terminate()?;
     let store = Store::open(&directories)?;
     let stored = String::from_utf8(store.record("p")?)?;
-    let lowered = stored.replace("\"max_ns_per_packet\":1000000000", "\"max_ns_per_packet\":200");
+    let lowered = stored.replace(
+        "\"max_ns_per_packet\":1000000000",
+        "\"max_ns_per_packet\":200",
+    );
     ensure!(lowered != stored, "{stored}");
     // The record of another boot: nothing can be adopted.
     let mut lowered: Value = serde_json::from_str(&lowered)?;
@@ -163,7 +214,9 @@ fn a_start_that_deploys_a_probe_anew_warns_of_its_cost() -> Result<()> {
 fn a_probe_of_an_earlier_version_has_no_cost() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
-    daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(201);
+    daemon
+        .put("/v1/probes/p", &counter_config("mon0", "XDP_PASS"))
+        .expect(201);
     let (_, directories) = daemon.terminate()?;
     let store = Store::open(&directories)?;
     let mut stored: Value = serde_json::from_slice(&store.record("p")?)?;
@@ -173,16 +226,23 @@ fn a_probe_of_an_earlier_version_has_no_cost() -> Result<()> {
     drop(store);
     let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
     let status = daemon.json("/v1/probes/p");
-    assert_eq!((&status["state"], status.get("cost")), (&json!("running"), None));
+    assert_eq!(
+        (&status["state"], status.get("cost")),
+        (&json!("running"), None)
+    );
     ensure!(
-        !daemon.get("/metrics").text().contains("twinprobe_probe_map_bytes{"),
+        !daemon
+            .get("/metrics")
+            .text()
+            .contains("twinprobe_probe_map_bytes{"),
         "an unknown cost is shown"
     );
     Ok(())
 }
 
-/// When the first packet comes, the maps of windows, events and live metrics have the content from the
-/// source, or the earlier counts after a replacement: the trial of the new program has not changed them.
+/// When the first packet comes, the maps of windows, events and live metrics have the content from
+/// the source, or the earlier counts after a replacement: the trial of the new program has not
+/// changed them.
 #[test]
 fn a_trial_counts_nothing() -> Result<()> {
     const MAPS: &str = "#define MAP(NAME, TYPE, SIZE) struct { __uint(type, BPF_MAP_TYPE_##TYPE); \
@@ -212,18 +272,27 @@ fn a_trial_counts_nothing() -> Result<()> {
     let metrics = ["hash", "array", "live", "drained", "queue", "variable"];
     daemon.put("/v1/probes/p", &config("first")).expect(201);
     let document = daemon.json("/v1/probes/p/metrics");
-    assert_eq!(metrics.map(|metric| total(&document, "ingress", metric)), [0; 6], "{document}");
+    assert_eq!(
+        metrics.map(|metric| total(&document, "ingress", metric)),
+        [0; 6],
+        "{document}"
+    );
     let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
     generator.send(20)?;
     daemon.put("/v1/probes/p", &config("second")).expect(200);
     daemon.post("/v1/validate", &config("third")).expect(200);
     generator.send(10)?;
     let document = daemon.json("/v1/probes/p/metrics");
-    assert_eq!(metrics.map(|metric| total(&document, "ingress", metric)), [30; 6], "{document}");
+    assert_eq!(
+        metrics.map(|metric| total(&document, "ingress", metric)),
+        [30; 6],
+        "{document}"
+    );
     Ok(())
 }
 
-/// A program that writes to packets is refused as an observing one and admitted as an enforcing one.
+/// A program that writes to packets is refused as an observing one and admitted as an enforcing
+/// one.
 #[test]
 fn observing_programs_leave_packets_alone() -> Result<()> {
     let topology = Topology::new()?;
@@ -241,7 +310,10 @@ fn observing_programs_leave_packets_alone() -> Result<()> {
     for (direction, hook, program) in cases {
         let source = format!("{HEADERS}{program}\n{LICENSE}");
         let config = |verdict: &str| json!({ "interface": "mon0", direction: { "hook": hook, "verdict": verdict, "source": source } });
-        let problem = daemon.put("/v1/probes/p", &config("observe")).expect(422).json();
+        let problem = daemon
+            .put("/v1/probes/p", &config("observe"))
+            .expect(422)
+            .json();
         let finding = &problem["errors"][0];
         assert_eq!(finding["stage"], "admission", "{problem}");
         assert_eq!(finding["field"], format!("{direction}.source"), "{problem}");
@@ -265,7 +337,9 @@ fn measured(topology: &Topology) -> Result<Daemon> {
         counter_config("mon0", "XDP_PASS"),
     ];
     for (name, config) in NAMES.into_iter().zip(&configs) {
-        daemon.put(&format!("/v1/probes/{name}"), config).expect(201);
+        daemon
+            .put(&format!("/v1/probes/{name}"), config)
+            .expect(201);
     }
     Ok(daemon)
 }
@@ -273,19 +347,21 @@ fn measured(topology: &Topology) -> Result<Daemon> {
 /// Returns the cost of running probes, when samples are there.
 fn by_samples(daemon: &Daemon) -> Result<[Value; 3]> {
     wait_for("samples", PATIENCE, || {
-        let live = NAMES.map(|name| daemon.json(&format!("/v1/probes/{name}"))["cost"]["live"][0].clone());
+        let live =
+            NAMES.map(|name| daemon.json(&format!("/v1/probes/{name}"))["cost"]["live"][0].clone());
         ensure!(live.iter().all(|live| live["by"] == "samples"), "{live:?}");
         Ok(live)
     })
 }
 
-/// The daemon has given up all rights that it does not need, and keeps those to read the clocks and the kernel's symbols.
+/// The daemon has given up all rights that it does not need, and keeps those to read the clocks and
+/// the kernel's symbols.
 #[test]
 fn samples_tell_the_time_of_each_probe() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = measured(&topology)?;
-    let traffic =
-        Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.spawn(Load::default());
+    let traffic = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?
+        .spawn(Load::default());
     let live = by_samples(&daemon)?;
     traffic.stop()?;
     for live in &live {
@@ -307,24 +383,46 @@ fn live_costs_name_the_probe_that_takes_the_time() -> Result<()> {
         let cost = &daemon.json(&format!("/v1/probes/{name}"))["cost"];
         number(&cost["directions"]["ingress"]["ns_per_packet"])
     };
-    assert!(tried("udp") > 2 * tried("tcp"), "{} {}", tried("udp"), tried("tcp"));
-    let traffic =
-        Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.spawn(Load::default());
+    assert!(
+        tried("udp") > 2 * tried("tcp"),
+        "{} {}",
+        tried("udp"),
+        tried("tcp")
+    );
+    let traffic = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?
+        .spawn(Load::default());
     let live = by_samples(&daemon)?;
     traffic.stop()?;
     let of = |at: usize, field: &str| live[at][field].as_f64().context("a number");
-    let [udp, tcp, light] = [of(0, "ns_per_packet")?, of(1, "ns_per_packet")?, of(2, "ns_per_packet")?];
+    let [udp, tcp, light] = [
+        of(0, "ns_per_packet")?,
+        of(1, "ns_per_packet")?,
+        of(2, "ns_per_packet")?,
+    ];
     let all = of(0, "dispatcher_ns_per_packet")?;
-    assert!(tcp > 5.0 * udp && tcp > 5.0 * light && tcp > all / 2.0, "{live:?}");
-    assert!(udp + tcp + light < all + 0.3, "the rest is the dispatcher's: {live:?}");
+    assert!(
+        tcp > 5.0 * udp && tcp > 5.0 * light && tcp > all / 2.0,
+        "{live:?}"
+    );
+    assert!(
+        udp + tcp + light < all + 0.3,
+        "the rest is the dispatcher's: {live:?}"
+    );
     let page = daemon.get("/metrics").expect(200).text().to_owned();
     let labels = "{probe=\"tcp\",interface=\"mon0\",direction=\"ingress\",hook=\"xdp\"} ";
     let shown = |family: &str| {
         let start = format!("twinprobe_probe_{family}{labels}");
-        page.lines().find_map(|line| line.strip_prefix(&*start)?.parse::<f64>().ok())
+        page.lines()
+            .find_map(|line| line.strip_prefix(&*start)?.parse::<f64>().ok())
     };
-    assert!(shown("live_seconds_per_packet").is_some_and(|time| time > 1e-8 && time < 1e-4), "{page}");
-    assert!(shown("live_packets").is_some_and(|packets| packets > 0.0), "{page}");
+    assert!(
+        shown("live_seconds_per_packet").is_some_and(|time| time > 1e-8 && time < 1e-4),
+        "{page}"
+    );
+    assert!(
+        shown("live_packets").is_some_and(|packets| packets > 0.0),
+        "{page}"
+    );
     let budget = "twinprobe_probe_max_seconds_per_packet{probe=\"tcp\",direction=\"ingress\"} 1";
     assert!(page.lines().any(|line| line.starts_with(budget)), "{page}");
     Ok(())

@@ -1,4 +1,5 @@
-//! A thousand half-open connections and ten thousand garbage requests at the same time: a reader of a probe does not notice.
+//! A thousand half-open connections and ten thousand garbage requests at the same time: a reader of
+//! a probe does not notice.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -28,7 +29,10 @@ fn half_open_connections_and_garbage_stop_no_reader() -> Result<()> {
 fn half_open_connections_and_garbage_slow_no_reader() -> Result<()> {
     read_beside_a_crowd(|took, how| {
         let p99 = took[took.len() * 99 / 100];
-        assert!(p99 < MOST, "99 % of the readings over {how} took up to {p99:?}");
+        assert!(
+            p99 < MOST,
+            "99 % of the readings over {how} took up to {p99:?}"
+        );
     })
 }
 
@@ -40,16 +44,27 @@ fn read_beside_a_crowd(check: impl Fn(&[Duration], &str)) -> Result<()> {
         let topology = Topology::new()?;
         let arguments = format!("--listen 127.0.0.1:0 --insecure {limits}");
         let arguments = arguments.split_whitespace().map(Into::into).collect();
-        let daemon =
-            Daemon::start_with(topology.monitor(), &DaemonOptions { arguments, ..Default::default() })?;
+        let daemon = Daemon::start_with(
+            topology.monitor(),
+            &DaemonOptions {
+                arguments,
+                ..Default::default()
+            },
+        )?;
         let bystanders = Bystanders::deploy(&daemon, &topology)?;
-        daemon.put("/v1/probes/p", &sample::counter_config("mon0", "XDP_PASS")).expect(201);
+        daemon
+            .put("/v1/probes/p", &sample::counter_config("mon0", "XDP_PASS"))
+            .expect(201);
         let address = daemon.tcp_addresses()[0];
         let (over_tcp, over_socket) = topology.monitor().enter(|| crowd(&daemon, address))??;
         for (mut took, how) in [(over_tcp, "TCP"), (over_socket, "the socket")] {
             took.sort();
             let how = format!("{how}, {limits}");
-            println!("{} readings over {how}: median {:?}", took.len(), took[took.len() / 2]);
+            println!(
+                "{} readings over {how}: median {:?}",
+                took.len(),
+                took[took.len() / 2]
+            );
             check(&took, &how);
         }
         bystanders.finish()?;
@@ -57,8 +72,9 @@ fn read_beside_a_crowd(check: impl Fn(&[Duration], &str)) -> Result<()> {
     Ok(())
 }
 
-/// Opens connections that send half a head or nothing, and reads the probe while others send garbage. Returns the times
-/// of readings over TCP, from the address that the garbage comes from, and over the socket.
+/// Opens connections that send half a head or nothing, and reads the probe while others send
+/// garbage. Returns the times of readings over TCP, from the address that the garbage comes from,
+/// and over the socket.
 fn crowd(daemon: &Daemon, address: SocketAddr) -> Result<(Vec<Duration>, Vec<Duration>)> {
     let mut half_open = Vec::new();
     for number in 0..HALF_OPEN {
@@ -81,9 +97,10 @@ fn crowd(daemon: &Daemon, address: SocketAddr) -> Result<(Vec<Duration>, Vec<Dur
             .collect();
         let (mut over_tcp, mut over_socket) = (Vec::new(), Vec::new());
         while senders.iter().any(|sender| !sender.is_finished()) || over_tcp.len() < 200 {
-            for (address, took) in
-                [(Address::Tcp(address), &mut over_tcp), (daemon.address(), &mut over_socket)]
-            {
+            for (address, took) in [
+                (Address::Tcp(address), &mut over_tcp),
+                (daemon.address(), &mut over_socket),
+            ] {
                 let begun = Instant::now();
                 let answer = http::request(&address, "GET", "/v1/probes/p/metrics", &[], b"")?;
                 took.push(begun.elapsed());
@@ -93,7 +110,10 @@ fn crowd(daemon: &Daemon, address: SocketAddr) -> Result<(Vec<Duration>, Vec<Dur
         for sender in senders {
             sender.join().expect("no panic")??;
         }
-        ensure!(sent.load(Ordering::Relaxed) == each * SENDERS, "{sent:?} garbage requests were sent");
+        ensure!(
+            sent.load(Ordering::Relaxed) == each * SENDERS,
+            "{sent:?} garbage requests were sent"
+        );
         drop(half_open);
         Ok((over_tcp, over_socket))
     })
@@ -105,7 +125,9 @@ fn garbage(address: SocketAddr, seed: u64, each: usize, sent: &AtomicUsize) -> R
     let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(100_000));
     let header = format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(200_000));
     for number in 0..each {
-        let noise: Vec<u8> = (0..random.below(2000) + 1).map(|_| random.below(256) as u8).collect();
+        let noise: Vec<u8> = (0..random.below(2000) + 1)
+            .map(|_| random.below(256) as u8)
+            .collect();
         let what: &[u8] = match number % 8 {
             0 => b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a handshake, here in the clear",
             1 => b"GET / HTTP/9.9\r\n\r\n",
@@ -128,7 +150,10 @@ fn garbage(address: SocketAddr, seed: u64, each: usize, sent: &AtomicUsize) -> R
 
 /// Raises the limit of descriptors of this process as far as possible.
 fn allow_descriptors() {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: the structure outlives both calls.
     unsafe {
         libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);

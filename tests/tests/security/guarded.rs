@@ -36,11 +36,20 @@ pub struct Token {
 
 impl Token {
     pub fn new(name: &str, role: &str) -> Result<Self> {
-        let made = Command::new(binary()?).args(["token", name, role]).output()?;
-        ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let made = Command::new(binary()?)
+            .args(["token", name, role])
+            .output()?;
+        ensure!(
+            made.status.success(),
+            "{}",
+            String::from_utf8_lossy(&made.stderr)
+        );
         let text = String::from_utf8(made.stdout)?;
         let (secret, line) = text.trim_end().split_once('\n').context("two lines")?;
-        Ok(Self { secret: secret.to_owned(), line: line.to_owned() })
+        Ok(Self {
+            secret: secret.to_owned(),
+            line: line.to_owned(),
+        })
     }
 
     pub fn header(&self) -> (&'static str, String) {
@@ -51,14 +60,20 @@ impl Token {
 impl Tokens {
     pub fn new(tokens: &[&Token]) -> Result<Self> {
         let directory = tempfile::tempdir()?;
-        let tokens_file = Self { path: directory.path().join("tokens"), _directory: directory };
+        let tokens_file = Self {
+            path: directory.path().join("tokens"),
+            _directory: directory,
+        };
         tokens_file.write(tokens)?;
         Ok(tokens_file)
     }
 
     pub fn write(&self, tokens: &[&Token]) -> Result<()> {
         let lines: Vec<&str> = tokens.iter().map(|token| &*token.line).collect();
-        Ok(fs::write(&self.path, format!("# a test's\n\n{}\n", lines.join("\n")))?)
+        Ok(fs::write(
+            &self.path,
+            format!("# a test's\n\n{}\n", lines.join("\n")),
+        )?)
     }
 }
 
@@ -67,15 +82,27 @@ impl Scene {
         let topology = Topology::new()?;
         topology.monitor().run("ip", &["link", "set", "lo", "up"])?;
         let tokens = Tokens::new(tokens)?;
-        let options =
-            options.argument("--listen").argument("127.0.0.1:0").argument("--tokens").argument(&tokens.path);
+        let options = options
+            .argument("--listen")
+            .argument("127.0.0.1:0")
+            .argument("--tokens")
+            .argument(&tokens.path);
         let daemon = Daemon::start_with(topology.monitor(), &options)?;
         let mark = "listening on 127.0.0.1:";
         ensure!(daemon.wait_for_log(mark, PATIENCE), "it does not listen");
         let log = daemon.log();
-        let port = log.split(mark).nth(1).and_then(|rest| rest.lines().next()).context("a port")?;
+        let port = log
+            .split(mark)
+            .nth(1)
+            .and_then(|rest| rest.lines().next())
+            .context("a port")?;
         let tcp = format!("127.0.0.1:{port}").parse()?;
-        Ok(Self { daemon, tcp, tokens, topology })
+        Ok(Self {
+            daemon,
+            tcp,
+            tokens,
+            topology,
+        })
     }
 
     pub fn namespace(&self) -> &Namespace {
@@ -87,10 +114,18 @@ impl Scene {
     }
 
     /// Sends a request over TCP.
-    pub fn over_tcp(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
-        let sent =
-            self.namespace().enter(|| http::request(&Address::Tcp(self.tcp), method, path, headers, body));
-        sent.expect("the namespace").unwrap_or_else(|error| panic!("{method} {path}: {error:#}"))
+    pub fn over_tcp(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Response {
+        let sent = self
+            .namespace()
+            .enter(|| http::request(&Address::Tcp(self.tcp), method, path, headers, body));
+        sent.expect("the namespace")
+            .unwrap_or_else(|error| panic!("{method} {path}: {error:#}"))
     }
 
     /// Makes the daemon read its files again, and waits for that.

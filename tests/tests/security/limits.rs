@@ -1,4 +1,5 @@
-//! The limits of requests: each refusal names the option, the limit and the requested amount, and changes nothing.
+//! The limits of requests: each refusal names the option, the limit and the requested amount, and
+//! changes nothing.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -14,7 +15,8 @@ use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::wait::{EndOnDrop, PATIENCE, wait_for};
 use twinprobe_tests::{Daemon, DaemonOptions, Topology, timed};
 
-/// Returns a source with arrays of these names and numbers of `__u64`, and with `code` for each packet.
+/// Returns a source with arrays of these names and numbers of `__u64`, and with `code` for each
+/// packet.
 fn arrays(maps: &[(&str, u64)], code: &str) -> String {
     let mut source = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n".to_owned();
     for (name, entries) in maps {
@@ -48,29 +50,51 @@ struct Scene {
 impl Scene {
     fn new(arguments: &[&str]) -> Result<Self> {
         let topology = Topology::new()?;
-        let options =
-            arguments.iter().fold(DaemonOptions::default(), |options, argument| options.argument(*argument));
-        Ok(Self { daemon: Daemon::start_with(topology.monitor(), &options)?, topology })
+        let options = arguments
+            .iter()
+            .fold(DaemonOptions::default(), |options, argument| {
+                options.argument(*argument)
+            });
+        Ok(Self {
+            daemon: Daemon::start_with(topology.monitor(), &options)?,
+            topology,
+        })
     }
 
     fn put(&self, name: &str, config: &Value, status: u16) {
-        self.daemon.put(&format!("/v1/probes/{name}"), config).expect(status);
+        self.daemon
+            .put(&format!("/v1/probes/{name}"), config)
+            .expect(status);
     }
 
-    /// Checks that a PUT and a validation are refused with all of these words, and that the PUT has changed nothing.
+    /// Checks that a PUT and a validation are refused with all of these words, and that the PUT has
+    /// changed nothing.
     #[track_caller]
     fn refused(&self, config: &Value, words: &[&str]) {
         self.refused_put("refused", config, words);
-        let answer = self.daemon.post("/v1/validate", config).expect(422).json().to_string();
-        words.iter().for_each(|word| assert!(answer.contains(word), "{word} is not in {answer}"));
+        let answer = self
+            .daemon
+            .post("/v1/validate", config)
+            .expect(422)
+            .json()
+            .to_string();
+        words
+            .iter()
+            .for_each(|word| assert!(answer.contains(word), "{word} is not in {answer}"));
     }
 
     #[track_caller]
     fn refused_put(&self, name: &str, config: &Value, words: &[&str]) {
         let before = self.daemon.json("/v1/probes");
-        let answer = self.daemon.put(&format!("/v1/probes/{name}"), config).expect(422).json();
+        let answer = self
+            .daemon
+            .put(&format!("/v1/probes/{name}"), config)
+            .expect(422)
+            .json();
         let errors = answer["errors"].to_string();
-        words.iter().for_each(|word| assert!(errors.contains(word), "{word} is not in {answer}"));
+        words
+            .iter()
+            .for_each(|word| assert!(errors.contains(word), "{word} is not in {answer}"));
         assert_eq!(self.daemon.json("/v1/probes"), before);
     }
 }
@@ -86,8 +110,16 @@ fn sources_maps_and_programs_are_limited_and_the_option_is_named() -> Result<()>
     ];
     let scene = Scene::new(&options)?;
     let large = arrays(&[], "") + &"/".repeat(5000);
-    let words = ["--max-source-bytes", "5000", &large.len().to_string(), "ingress.source"];
-    scene.refused(&json!({ "interface": "mon0", "ingress": { "source": large } }), &words);
+    let words = [
+        "--max-source-bytes",
+        "5000",
+        &large.len().to_string(),
+        "ingress.source",
+    ];
+    scene.refused(
+        &json!({ "interface": "mon0", "ingress": { "source": large } }),
+        &words,
+    );
 
     let five = arrays(&[("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1)], "");
     let five = json!({ "interface": "mon0", "ingress": { "source": five } });
@@ -101,10 +133,21 @@ fn sources_maps_and_programs_are_limited_and_the_option_is_named() -> Result<()>
         &sized(8 * 0xffff_fff0, false),
         &["--max-map-bytes", "100000", "map m of ingress", "for each"],
     );
-    scene.refused(&sized(80_000, true), &["--max-map-bytes", "100000", "for each", "twins counted twice"]);
+    scene.refused(
+        &sized(80_000, true),
+        &[
+            "--max-map-bytes",
+            "100000",
+            "for each",
+            "twins counted twice",
+        ],
+    );
     let code = "#pragma unroll\nfor (int i = 0; i < 200; i++) asm volatile(\"r1 = 1\" ::: \"r1\");";
     let long = json!({ "interface": "mon0", "ingress": { "source": arrays(&[], code) } });
-    scene.refused(&long, &["--max-instructions", "allows 100", "ingress.source"]);
+    scene.refused(
+        &long,
+        &["--max-instructions", "allows 100", "ingress.source"],
+    );
 
     // A replacement reuses the room of the replaced probe, and a refused replacement takes no room.
     let live = sized(80_000, false);
@@ -141,22 +184,60 @@ fn the_number_of_probes_is_limited_and_what_has_run_goes_on() -> Result<()> {
     let statuses: Vec<u16> = std::thread::scope(|threads| {
         let put = |n: usize| {
             let (scene, config) = (&scene, &config);
-            threads.spawn(move || scene.daemon.put(&format!("/v1/probes/many{n}"), config).status)
+            threads.spawn(move || {
+                scene
+                    .daemon
+                    .put(&format!("/v1/probes/many{n}"), config)
+                    .status
+            })
         };
-        (0..8).map(put).collect::<Vec<_>>().into_iter().map(|put| put.join().unwrap_or(0)).collect()
+        (0..8)
+            .map(put)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .map(|put| put.join().unwrap_or(0))
+            .collect()
     });
-    assert_eq!(statuses.iter().filter(|status| **status == 201).count(), 1, "{statuses:?}");
-    assert_eq!(statuses.iter().filter(|status| **status == 422).count(), 7, "{statuses:?}");
+    assert_eq!(
+        statuses.iter().filter(|status| **status == 201).count(),
+        1,
+        "{statuses:?}"
+    );
+    assert_eq!(
+        statuses.iter().filter(|status| **status == 422).count(),
+        7,
+        "{statuses:?}"
+    );
 
     // Lower limits after a restart apply only to new requests.
-    let lower = ["--max-probes=1", "--max-map-bytes=1", "--max-maps=0", "--max-source-bytes=1"];
-    let lower = lower.iter().fold(DaemonOptions::default(), |options, argument| options.argument(*argument));
+    let lower = [
+        "--max-probes=1",
+        "--max-map-bytes=1",
+        "--max-maps=0",
+        "--max-source-bytes=1",
+    ];
+    let lower = lower
+        .iter()
+        .fold(DaemonOptions::default(), |options, argument| {
+            options.argument(*argument)
+        });
     scene.daemon = scene.daemon.restart(libc::SIGKILL, &lower)?;
-    let mut generator = Generator::new(scene.topology.generator(), "gen0", GeneratorOptions::default())?;
+    let mut generator = Generator::new(
+        scene.topology.generator(),
+        "gen0",
+        GeneratorOptions::default(),
+    )?;
     generator.send(50)?;
     let listed = scene.daemon.json("/v1/probes");
     assert_eq!(listed["probes"].as_array().map(Vec::len), Some(2));
-    assert_eq!(total(&scene.daemon.json("/v1/probes/a/metrics"), "ingress", "packets"), 50);
+    assert_eq!(
+        total(
+            &scene.daemon.json("/v1/probes/a/metrics"),
+            "ingress",
+            "packets"
+        ),
+        50
+    );
     scene.refused_put("c", &config, &["--max-source-bytes"]);
     Ok(())
 }
@@ -170,7 +251,10 @@ fn the_time_of_the_verifier_is_limited() -> Result<()> {
         for (int i = 0; i < 150000; i++) { asm volatile(\"\" : \"+r\"(sum), \"+r\"(i)); }\n\
         if (value) *value += sum;";
     let slow = json!({ "interface": "mon0", "ingress": { "source": arrays(&[("m", 1)], code), "metrics": [window("m", "m")] } });
-    scene.refused(&slow, &["--max-verification-ms", "100 ms", "ingress.source"]);
+    scene.refused(
+        &slow,
+        &["--max-verification-ms", "100 ms", "ingress.source"],
+    );
     scene.put("p", &counter_config("mon0", "XDP_PASS"), 201);
     // With more time, the same program passes the verifier.
     let patient = Scene::new(&["--max-verification-ms=60000"])?;
@@ -180,7 +264,9 @@ fn the_time_of_the_verifier_is_limited() -> Result<()> {
 
 /// Sends a request and does not wait for the answer.
 fn send(daemon: &Daemon, method: &str, path: &str, config: &Value) -> Result<UnixStream> {
-    let Address::Unix(socket) = daemon.address() else { bail!("a daemon under test listens on a socket") };
+    let Address::Unix(socket) = daemon.address() else {
+        bail!("a daemon under test listens on a socket")
+    };
     let mut stream = UnixStream::connect(socket)?;
     let body = config.to_string();
     write!(
@@ -205,13 +291,25 @@ fn too_many_compilations_wait_and_more_are_sent_away() -> Result<()> {
     let scene = Scene::new(&["--max-compilations=1"])?;
     scene.put("p", &counter_config("mon0", "XDP_PASS"), 201);
     let endless = endless();
-    let streams =
-        (0..24).map(|_| send(&scene.daemon, "POST", "/v1/validate", &endless)).collect::<Result<Vec<_>>>()?;
+    let streams = (0..24)
+        .map(|_| send(&scene.daemon, "POST", "/v1/validate", &endless))
+        .collect::<Result<Vec<_>>>()?;
     let busy = scene.daemon.post("/v1/validate", &endless).expect(429);
-    let wait = busy.header("retry-after").and_then(|seconds| seconds.parse::<u32>().ok());
-    assert!(wait.is_some_and(|seconds| seconds > 0), "{:?}", busy.headers);
-    assert!(busy.text().contains("--max-compilations"), "{}", busy.text());
-    // Requests that need no compiler are answered meanwhile, and clients that hang up hold no place.
+    let wait = busy
+        .header("retry-after")
+        .and_then(|seconds| seconds.parse::<u32>().ok());
+    assert!(
+        wait.is_some_and(|seconds| seconds > 0),
+        "{:?}",
+        busy.headers
+    );
+    assert!(
+        busy.text().contains("--max-compilations"),
+        "{}",
+        busy.text()
+    );
+    // Requests that need no compiler are answered meanwhile, and clients that hang up hold no
+    // place.
     scene.daemon.get("/v1/probes/p/metrics").expect(200);
     drop(streams);
     scene.put("p", &counter_config("mon0", "XDP_DROP"), 200);
@@ -228,17 +326,23 @@ fn too_many_loads_wait_and_more_are_sent_away() -> Result<()> {
         .environment("TWINPROBE_WAIT_AT", format!("loaded={}", go_on.display()));
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
     let config = counter_config("mon0", "XDP_PASS");
-    let streams =
-        (0..20).map(|_| send(&daemon, "POST", "/v1/validate", &config)).collect::<Result<Vec<_>>>()?;
+    let streams = (0..20)
+        .map(|_| send(&daemon, "POST", "/v1/validate", &config))
+        .collect::<Result<Vec<_>>>()?;
     let busy = daemon.post("/v1/validate", &config).expect(429);
-    assert!(busy.header("retry-after").is_some() && busy.text().contains("--max-loads"), "{}", busy.text());
+    assert!(
+        busy.header("retry-after").is_some() && busy.text().contains("--max-loads"),
+        "{}",
+        busy.text()
+    );
     drop(streams);
     std::fs::write(&go_on, "")?;
     daemon.put("/v1/probes/p", &config).expect(201);
     Ok(())
 }
 
-/// Changes of one probe wait for each other. Only some may wait, because the last ones would wait for hours.
+/// Changes of one probe wait for each other. Only some may wait, because the last ones would wait
+/// for hours.
 #[test]
 fn too_many_changes_of_a_probe_wait_and_more_are_sent_away() -> Result<()> {
     let scene = Scene::new(&["--max-compilations=2"])?;
@@ -247,7 +351,11 @@ fn too_many_changes_of_a_probe_wait_and_more_are_sent_away() -> Result<()> {
         .collect::<Result<Vec<_>>>()?;
     let config = counter_config("mon0", "XDP_PASS");
     let busy = scene.daemon.put("/v1/probes/p", &config).expect(429);
-    assert!(busy.header("retry-after").is_some() && busy.text().contains("probe p"), "{}", busy.text());
+    assert!(
+        busy.header("retry-after").is_some() && busy.text().contains("probe p"),
+        "{}",
+        busy.text()
+    );
     scene.put("q", &config, 201);
     drop(streams);
     scene.put("p", &config, 201);
@@ -276,17 +384,29 @@ fn bodies_have_a_bound_together() -> Result<()> {
         streams.push(stream);
     }
     let busy = scene.daemon.put("/v1/probes/p", &config).expect(429);
-    assert!(busy.header("retry-after").is_some() && busy.text().contains("bodies"), "{}", busy.text());
-    assert!(scene.daemon.rss_kib() < 400 << 10, "{} KiB", scene.daemon.rss_kib());
+    assert!(
+        busy.header("retry-after").is_some() && busy.text().contains("bodies"),
+        "{}",
+        busy.text()
+    );
+    assert!(
+        scene.daemon.rss_kib() < 400 << 10,
+        "{} KiB",
+        scene.daemon.rss_kib()
+    );
     scene.daemon.get("/v1/probes").expect(200);
     drop(streams);
     wait_for("room", PATIENCE, || {
-        ensure!(scene.daemon.put("/v1/probes/p", &config).status == 201, "none");
+        ensure!(
+            scene.daemon.put("/v1/probes/p", &config).status == 201,
+            "none"
+        );
         Ok(())
     })
 }
 
-/// Clients that close windows continuously, many at a time, do not keep the clock from closing them.
+/// Clients that close windows continuously, many at a time, do not keep the clock from closing
+/// them.
 #[test]
 fn a_crowd_of_readers_does_not_stop_the_clock() -> Result<()> {
     beside_a_crowd(|by_clock| {
@@ -315,7 +435,8 @@ fn a_crowd_of_readers_does_not_slow_the_clock() -> Result<()> {
     })
 }
 
-/// Runs `look`, with a function that counts the windows that the clock has closed, while 64 clients close windows.
+/// Runs `look`, with a function that counts the windows that the clock has closed, while 64 clients
+/// close windows.
 fn beside_a_crowd(look: impl FnOnce(&dyn Fn() -> f64) -> Result<()>) -> Result<()> {
     let scene = Scene::new(&[])?;
     let mut config = counter_config("mon0", "XDP_PASS");
@@ -324,7 +445,9 @@ fn beside_a_crowd(look: impl FnOnce(&dyn Fn() -> f64) -> Result<()>) -> Result<(
     let by_clock = || {
         let page = scene.daemon.get("/metrics").expect(200).text().to_owned();
         let family = "twinprobe_windows_closed_total{probe=\"p\",by=\"schedule\"} ";
-        page.lines().find_map(|line| line.strip_prefix(family)?.parse::<f64>().ok()).unwrap_or_default()
+        page.lines()
+            .find_map(|line| line.strip_prefix(family)?.parse::<f64>().ok())
+            .unwrap_or_default()
     };
     let ended = AtomicBool::new(false);
     std::thread::scope(|threads| {
@@ -332,7 +455,10 @@ fn beside_a_crowd(look: impl FnOnce(&dyn Fn() -> f64) -> Result<()>) -> Result<(
         for _ in 0..64 {
             threads.spawn(|| {
                 while !ended.load(Ordering::Relaxed) {
-                    scene.daemon.request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+                    scene
+                        .daemon
+                        .request("POST", "/v1/probes/p/windows", &[], b"")
+                        .expect(201);
                 }
             });
         }
@@ -348,10 +474,14 @@ fn maps_may_have_long_names() -> Result<()> {
         let name = "m".repeat(length);
         let source = xdp_counter("XDP_PASS").replace("packets", &name);
         let metrics = [window("packets", &name)];
-        let config = json!({ "interface": "mon0", "ingress": { "source": source, "metrics": metrics } });
+        let config =
+            json!({ "interface": "mon0", "ingress": { "source": source, "metrics": metrics } });
         let probe = format!("p{length}");
         scene.put(&probe, &config, 201);
-        let queue = arrays(&[], &format!("__u64 value = 1; bpf_map_push_elem(&{name}, &value, 0);"));
+        let queue = arrays(
+            &[],
+            &format!("__u64 value = 1; bpf_map_push_elem(&{name}, &value, 0);"),
+        );
         let map = format!(
             "struct {{ __uint(type, BPF_MAP_TYPE_QUEUE); __uint(max_entries, 64); __type(value, __u64); }} {name} \
              SEC(\".maps\");\nSEC(\"xdp\")"
@@ -360,8 +490,15 @@ fn maps_may_have_long_names() -> Result<()> {
         let config = json!({ "interface": "mon0", "ingress": { "source": queue, "metrics": [{ "name": "q", "map": name }] } });
         scene.put(&format!("q{length}"), &config, 201);
     }
-    scene.daemon = scene.daemon.restart(libc::SIGKILL, &DaemonOptions::default())?;
-    Generator::new(scene.topology.generator(), "gen0", GeneratorOptions::default())?.send(20)?;
+    scene.daemon = scene
+        .daemon
+        .restart(libc::SIGKILL, &DaemonOptions::default())?;
+    Generator::new(
+        scene.topology.generator(),
+        "gen0",
+        GeneratorOptions::default(),
+    )?
+    .send(20)?;
     for length in [16, 120, 260, 500] {
         let document = scene.daemon.json(&format!("/v1/probes/p{length}/metrics"));
         assert_eq!(total(&document, "ingress", "packets"), 20, "{length}");

@@ -1,6 +1,6 @@
-//! Random objects: their relocations, sections, types and instructions are changed at random. An admitted
-//! observing object changes neither frames, nor their metadata, nor their path, nor the filter of another
-//! owner.
+//! Random objects: their relocations, sections, types and instructions are changed at random. An
+//! admitted observing object changes neither frames, nor their metadata, nor their path, nor the
+//! filter of another owner.
 
 mod change;
 
@@ -23,8 +23,7 @@ use self::change::change;
 
 const SUBJECT: &str = include_str!("../../bpf/subject.bpf.c");
 const WITNESS: &str = include_str!("../../bpf/witness.bpf.c");
-const PASS: &str =
-    "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\nSEC(\"xdp\") int pass(void *ctx) { return 2; }";
+const PASS: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\nSEC(\"xdp\") int pass(void *ctx) { return 2; }";
 /// The forms of the subject.
 const FORMS: u64 = 4;
 /// The size of the witness's record of a packet.
@@ -49,9 +48,27 @@ fn places() -> [Place; 3] {
         is_backwards,
     };
     [
-        place("native", "mon0", json!({ "hook": "xdp", "mode": "native" }), false, false),
-        place("generic", "mon1", json!({ "hook": "xdp", "mode": "generic" }), false, true),
-        place("tc", "mon0", json!({ "hook": "tc", "position": "first" }), true, false),
+        place(
+            "native",
+            "mon0",
+            json!({ "hook": "xdp", "mode": "native" }),
+            false,
+            false,
+        ),
+        place(
+            "generic",
+            "mon1",
+            json!({ "hook": "xdp", "mode": "generic" }),
+            false,
+            true,
+        ),
+        place(
+            "tc",
+            "mon0",
+            json!({ "hook": "tc", "position": "first" }),
+            true,
+            false,
+        ),
     ]
 }
 
@@ -65,8 +82,8 @@ struct Witness {
 }
 
 impl Witness {
-    /// If `generic` is true, the expected frames are those after another loader's program that does nothing:
-    /// generic XDP has packets in other buffers than the network stack.
+    /// If `generic` is true, the expected frames are those after another loader's program that does
+    /// nothing: generic XDP has packets in other buffers than the network stack.
     fn new(
         monitor: &Namespace,
         at: &str,
@@ -79,7 +96,12 @@ impl Witness {
             attach_clsact(&mut ebpf, "witness", at, TcAttachType::Ingress, 1000)?;
             anyhow::Ok(ebpf)
         })??;
-        let mut witness = Self { ebpf, sender: sender.clone(), interface, expected: Vec::new() };
+        let mut witness = Self {
+            ebpf,
+            sender: sender.clone(),
+            interface,
+            expected: Vec::new(),
+        };
         let mut pass = bpf::load(PASS, &[])?;
         if generic {
             let pass: &mut Xdp = pass.program_mut("pass").context("no program")?.try_into()?;
@@ -87,7 +109,10 @@ impl Witness {
             monitor.enter(|| pass.attach(at, XdpMode::Skb))??;
         }
         witness.expected = witness.send()?;
-        ensure!(witness.send()? == witness.expected, "the witness notes something that differs by itself");
+        ensure!(
+            witness.send()? == witness.expected,
+            "the witness notes something that differs by itself"
+        );
         // The link is of an interface of that namespace.
         monitor.enter(|| drop(pass))?;
         Ok(witness)
@@ -99,15 +124,25 @@ impl Witness {
         for frame in &frames {
             send_frames(&self.sender, self.interface, frame, 1)?;
         }
-        let mut seen: Queue<_, [u8; NOTED]> = self.ebpf.map_mut("seen").context("no map")?.try_into()?;
+        let mut seen: Queue<_, [u8; NOTED]> =
+            self.ebpf.map_mut("seen").context("no map")?.try_into()?;
         let mut noted = Vec::new();
-        wait_for("the frames at the filter of another owner", PATIENCE, || {
-            while let Ok(packet) = seen.pop(0) {
-                noted.push(packet);
-            }
-            ensure!(noted.len() >= frames.len(), "{} of {} frames came", noted.len(), frames.len());
-            Ok(())
-        })?;
+        wait_for(
+            "the frames at the filter of another owner",
+            PATIENCE,
+            || {
+                while let Ok(packet) = seen.pop(0) {
+                    noted.push(packet);
+                }
+                ensure!(
+                    noted.len() >= frames.len(),
+                    "{} of {} frames came",
+                    noted.len(),
+                    frames.len()
+                );
+                Ok(())
+            },
+        )?;
         Ok(noted)
     }
 }
@@ -128,12 +163,21 @@ fn objects_by_chance_change_nothing() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let mut witnesses = [
-        Witness::new(topology.monitor(), "mon0", topology.generator(), "gen0", false)?,
+        Witness::new(
+            topology.monitor(),
+            "mon0",
+            topology.generator(),
+            "gen0",
+            false,
+        )?,
         Witness::new(topology.monitor(), "mon1", topology.sink(), "sink0", true)?,
     ];
     let subjects = |defines: &[&str]| -> Result<Vec<Vec<u8>>> {
         let form = |form| {
-            let defines = defines.iter().map(|name| (*name).to_owned()).chain([format!("FORM={form}")]);
+            let defines = defines
+                .iter()
+                .map(|name| (*name).to_owned())
+                .chain([format!("FORM={form}")]);
             bpf::compile(SUBJECT, &defines.collect::<Vec<_>>())
         };
         (0..FORMS).map(form).collect()
@@ -146,7 +190,11 @@ fn objects_by_chance_change_nothing() -> Result<()> {
         let subjects = if place.is_tc { &of_tc } else { &of_xdp };
         let mut object = subjects[random.below(FORMS) as usize].clone();
         // The first objects are unchanged.
-        let changes = if number < 10 { Vec::new() } else { change(&mut object, &mut random) };
+        let changes = if number < 10 {
+            Vec::new()
+        } else {
+            change(&mut object, &mut random)
+        };
         let mut ingress = place.ingress.clone();
         ingress["object"] = STANDARD.encode(&object).into();
         let config = json!({ "interface": place.interface, "ingress": ingress });
@@ -156,11 +204,20 @@ fn objects_by_chance_change_nothing() -> Result<()> {
             ensure!(!changes.is_empty(), "{}: {}", what(), answer.text());
             continue;
         }
-        ensure!([200, 201].contains(&answer.status), "{}: {} {}", what(), answer.status, answer.text());
+        ensure!(
+            [200, 201].contains(&answer.status),
+            "{}: {} {}",
+            what(),
+            answer.status,
+            answer.text()
+        );
         admitted += 1;
         let witness = &mut witnesses[usize::from(place.is_backwards)];
         let noted = witness.send().with_context(what)?;
-        let differs = noted.iter().zip(&witness.expected).position(|(noted, expected)| noted != expected);
+        let differs = noted
+            .iter()
+            .zip(&witness.expected)
+            .position(|(noted, expected)| noted != expected);
         ensure!(
             noted == witness.expected,
             "{}: the filter behind it gets other packets: {:?}",
@@ -169,7 +226,11 @@ fn objects_by_chance_change_nothing() -> Result<()> {
         );
     }
     println!("{admitted} of {count} objects are admitted");
-    // The run shows nothing if most of the changed objects are refused, or if most changes have no effect.
-    ensure!((count / 20..count * 9 / 10).contains(&admitted), "{admitted} of {count} objects are admitted");
+    // The run shows nothing if most of the changed objects are refused, or if most changes have no
+    // effect.
+    ensure!(
+        (count / 20..count * 9 / 10).contains(&admitted),
+        "{admitted} of {count} objects are admitted"
+    );
     Ok(())
 }

@@ -20,7 +20,10 @@ fn held(scene: &Scene) -> Result<u64> {
     let mut held = 0;
     for entry in fs::read_dir(format!("/proc/{}/fd", scene.daemon.pid()))? {
         let path = entry?.path();
-        let target = fs::read_link(&path).unwrap_or_default().to_string_lossy().into_owned();
+        let target = fs::read_link(&path)
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         if target.contains("/bodies/") && target.ends_with(" (deleted)") {
             held += fs::metadata(&path).map_or(0, |file| file.len());
         }
@@ -44,12 +47,22 @@ fn readers_that_stop_keep_little_memory_and_disk() -> Result<()> {
         most = most.max(held(&scene)?);
     }
     let after = Resident::of(scene.daemon.pid())?.anonymous_kib;
-    println!("{READERS} readers: {} KiB more, {most} bytes of files that have gone", after - before);
+    println!(
+        "{READERS} readers: {} KiB more, {most} bytes of files that have gone",
+        after - before
+    );
     assert!(most > 0, "no window has gone");
     assert!(most <= BUDGET, "{most} bytes of files that have gone");
-    assert!(after < before + READERS as u64 * EACH, "{before} KiB before, {after} KiB after");
+    assert!(
+        after < before + READERS as u64 * EACH,
+        "{before} KiB before, {after} KiB after"
+    );
     // After that, a reader gets the whole document.
     let document = scene.daemon.json("/v1/probes/p/metrics");
-    ensure!(document["ingress"]["packets"]["entries"].as_array().is_some_and(|e| e.len() == 65536));
+    ensure!(
+        document["ingress"]["packets"]["entries"]
+            .as_array()
+            .is_some_and(|e| e.len() == 65536)
+    );
     Ok(())
 }

@@ -17,8 +17,8 @@ use crate::guarded::{Scene, Token, Tokens};
 
 const CLIENTS: usize = 64;
 
-/// A new token is added, clients change over to it, and the old one is removed. No request of a valid token fails, and
-/// no connection ends.
+/// A new token is added, clients change over to it, and the old one is removed. No request of a
+/// valid token fails, and no connection ends.
 #[test]
 fn tokens_are_exchanged_while_64_clients_read() -> Result<()> {
     let mut old = Token::new("reader", "viewer")?;
@@ -33,8 +33,13 @@ fn tokens_are_exchanged_while_64_clients_read() -> Result<()> {
                 while !ended.load(Ordering::Acquire) {
                     let token = current.read().expect("no panic");
                     let header = [("authorization", &**token)];
-                    let answer = http::request(&Address::Tcp(scene.tcp), "GET", "/v1/probes", &header, b"")?;
-                    ensure!(answer.status == 200, "{}", String::from_utf8_lossy(&answer.body));
+                    let answer =
+                        http::request(&Address::Tcp(scene.tcp), "GET", "/v1/probes", &header, b"")?;
+                    ensure!(
+                        answer.status == 200,
+                        "{}",
+                        String::from_utf8_lossy(&answer.body)
+                    );
                     answered.fetch_add(1, Ordering::Relaxed);
                 }
                 Ok(())
@@ -51,7 +56,10 @@ fn tokens_are_exchanged_while_64_clients_read() -> Result<()> {
             *current.write().expect("no panic") = new.header().1;
             if round % 2 == 0 {
                 // A file with a mistake changes nothing.
-                fs::write(&scene.tokens.path, format!("{}\nreader viewer 12\n", new.line))?;
+                fs::write(
+                    &scene.tokens.path,
+                    format!("{}\nreader viewer 12\n", new.line),
+                )?;
                 scene.reload()?;
                 kept.get(&old, 200)?;
             }
@@ -62,14 +70,17 @@ fn tokens_are_exchanged_while_64_clients_read() -> Result<()> {
             let before = answered.load(Ordering::Relaxed);
             wait_for("clients go on", PATIENCE, || {
                 ensure!(
-                    answered.load(Ordering::Relaxed) > before + 64 || clients.iter().any(|c| c.is_finished())
+                    answered.load(Ordering::Relaxed) > before + 64
+                        || clients.iter().any(|c| c.is_finished())
                 );
                 Ok(())
             })?;
             old = new;
         }
         ended.store(true, Ordering::Release);
-        clients.into_iter().try_for_each(|client| client.join().expect("no panic"))
+        clients
+            .into_iter()
+            .try_for_each(|client| client.join().expect("no panic"))
     })
 }
 
@@ -78,22 +89,34 @@ struct Kept(TcpStream);
 
 impl Kept {
     fn connect(scene: &Scene) -> Result<Self> {
-        Ok(Self(scene.namespace().enter(|| TcpStream::connect(scene.tcp))??))
+        Ok(Self(
+            scene
+                .namespace()
+                .enter(|| TcpStream::connect(scene.tcp))??,
+        ))
     }
 
     fn get(&mut self, token: &Token, status: u16) -> Result<()> {
         let (name, value) = token.header();
-        write!(self.0, "GET /healthz HTTP/1.1\r\nhost: localhost\r\n{name}: {value}\r\n\r\n")?;
+        write!(
+            self.0,
+            "GET /healthz HTTP/1.1\r\nhost: localhost\r\n{name}: {value}\r\n\r\n"
+        )?;
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
-            self.0.read_exact(&mut byte).context("the connection has ended")?;
+            self.0
+                .read_exact(&mut byte)
+                .context("the connection has ended")?;
             head.extend(byte);
         }
         let head = String::from_utf8(head)?.to_ascii_lowercase();
         ensure!(head.starts_with(&format!("http/1.1 {status}")), "{head}");
-        let length =
-            head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()).context("a length")?;
+        let length = head
+            .split("content-length: ")
+            .nth(1)
+            .and_then(|rest| rest.lines().next())
+            .context("a length")?;
         self.0.read_exact(&mut vec![0; length.parse()?])?;
         Ok(())
     }
@@ -105,17 +128,37 @@ fn a_file_with_a_mistake_changes_nothing() -> Result<()> {
     let token = Token::new("a", "viewer")?;
     let scene = Scene::new(&[&token], DaemonOptions::default())?;
     let (name, value) = token.header();
-    let known = || scene.over_tcp("GET", "/v1/probes", &[(name, &value)], b"").status;
+    let known = || {
+        scene
+            .over_tcp("GET", "/v1/probes", &[(name, &value)], b"")
+            .status
+    };
     let secret = "tp_secret-in-the-wrong-place";
     for (content, says) in [
-        (format!("# nobody\n\nb admin {secret}\n"), "line 3: the third word"),
-        (format!("{secret}\n"), "line 1: a line is NAME ROLE SHA256HEX"),
-        (format!("b root {}\n", &token.line[9..]), "line 1: the second word"),
-        (format!("{0}\n{0}\n", token.line), "line 2: another line already has this token"),
+        (
+            format!("# nobody\n\nb admin {secret}\n"),
+            "line 3: the third word",
+        ),
+        (
+            format!("{secret}\n"),
+            "line 1: a line is NAME ROLE SHA256HEX",
+        ),
+        (
+            format!("b root {}\n", &token.line[9..]),
+            "line 1: the second word",
+        ),
+        (
+            format!("{0}\n{0}\n", token.line),
+            "line 2: another line already has this token",
+        ),
     ] {
         fs::write(&scene.tokens.path, content)?;
         scene.reload()?;
-        assert!(scene.daemon.wait_for_log(says, PATIENCE), "{says} in {}", scene.daemon.log());
+        assert!(
+            scene.daemon.wait_for_log(says, PATIENCE),
+            "{says} in {}",
+            scene.daemon.log()
+        );
         assert_eq!(known(), 200);
     }
     fs::remove_file(&scene.tokens.path)?;
@@ -123,9 +166,18 @@ fn a_file_with_a_mistake_changes_nothing() -> Result<()> {
     assert!(scene.daemon.log().contains("can't be read"));
     assert_eq!(known(), 200);
     // The pipe has no writer, and the daemon would read no file again.
-    ensure!(Command::new("mkfifo").arg(&scene.tokens.path).status()?.success());
+    ensure!(
+        Command::new("mkfifo")
+            .arg(&scene.tokens.path)
+            .status()?
+            .success()
+    );
     scene.reload()?;
-    assert!(scene.daemon.log().contains("it is a pipe and not a file"), "{}", scene.daemon.log());
+    assert!(
+        scene.daemon.log().contains("it is a pipe and not a file"),
+        "{}",
+        scene.daemon.log()
+    );
     assert_eq!(known(), 200);
     fs::remove_file(&scene.tokens.path)?;
     // A file without any token is a valid file.
@@ -140,12 +192,22 @@ fn a_file_with_a_mistake_changes_nothing() -> Result<()> {
 fn a_daemon_does_not_start_with_a_mistake() -> Result<()> {
     let topology = Topology::new()?;
     for (option, content, says) in [
-        ("--tokens", "a admin 12\n", "line 1: the third word is not a SHA-256"),
-        ("--client-roles", "a admin\na viewer\n", "line 2: an earlier line already has this name"),
+        (
+            "--tokens",
+            "a admin 12\n",
+            "line 1: the third word is not a SHA-256",
+        ),
+        (
+            "--client-roles",
+            "a admin\na viewer\n",
+            "line 2: an earlier line already has this name",
+        ),
     ] {
         let file = Tokens::new(&[])?;
         fs::write(&file.path, content)?;
-        let options = DaemonOptions::default().argument(option).argument(&file.path);
+        let options = DaemonOptions::default()
+            .argument(option)
+            .argument(&file.path);
         let directories = std::sync::Arc::new(twinprobe_tests::Directories::new()?);
         let daemon = Daemon::spawn_in(topology.monitor(), &options, directories)?;
         assert!(!daemon.wait_for_start(PATIENCE));

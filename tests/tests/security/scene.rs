@@ -29,8 +29,9 @@ impl Scene {
         };
         let daemon = Daemon::start_with(topology.monitor(), &options)?;
         let mut config = counter_config("mon0", "XDP_PASS");
-        config["ingress"]["source"] =
-            xdp_counter("XDP_PASS").replace("max_entries, 1", "max_entries, 65536").into();
+        config["ingress"]["source"] = xdp_counter("XDP_PASS")
+            .replace("max_entries, 1", "max_entries, 65536")
+            .into();
         daemon.put("/v1/probes/p", &config).expect(201);
         Ok(Self { daemon, topology })
     }
@@ -53,7 +54,10 @@ impl Scene {
     /// Connects to one of the daemon's TCP addresses.
     pub fn connect_tcp(&self, index: usize) -> Result<TcpStream> {
         let address = self.tcp(index)?;
-        let stream = self.topology.monitor().enter(|| TcpStream::connect(address))??;
+        let stream = self
+            .topology
+            .monitor()
+            .enter(|| TcpStream::connect(address))??;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         Ok(stream)
@@ -61,19 +65,27 @@ impl Scene {
 
     /// Returns one of the daemon's TCP addresses.
     pub fn tcp(&self, index: usize) -> Result<SocketAddr> {
-        self.daemon.tcp_addresses().get(index).copied().context("an address")
+        self.daemon
+            .tcp_addresses()
+            .get(index)
+            .copied()
+            .context("an address")
     }
 
     /// Sends a request to a TCP address.
     pub fn request_tcp(&self, index: usize, method: &str, path: &str) -> Result<Response> {
         let address = Address::Tcp(self.tcp(index)?);
-        self.topology.monitor().enter(|| http::request(&address, method, path, &[], b""))?
+        self.topology
+            .monitor()
+            .enter(|| http::request(&address, method, path, &[], b""))?
     }
 
     /// Returns a number from the daemon's own metrics, 0 if the metrics do not have it.
     pub fn sample(&self, name: &str) -> u64 {
         let page = self.daemon.get("/metrics").expect(200).text().to_owned();
-        let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        let value = page
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
         value.unwrap_or(0)
     }
 }

@@ -1,4 +1,5 @@
-//! schemathesis sends a daemon all requests that its description allows and forbids, with each role.
+//! schemathesis sends a daemon all requests that its description allows and forbids, with each
+//! role.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +20,10 @@ use crate::guarded::{ROLES, Scene, Token};
 const PACKAGE: &str = "schemathesis==4.32.5";
 const FILES: [(&str, &str); 2] = [
     ("hooks.py", include_str!("schema/hooks.py")),
-    ("schemathesis.toml", include_str!("schema/schemathesis.toml")),
+    (
+        "schemathesis.toml",
+        include_str!("schema/schemathesis.toml"),
+    ),
 ];
 /// The seed of generated requests. Each role adds a number to it.
 const SEED: usize = 1;
@@ -52,20 +56,29 @@ fn requests_and_answers_are_as_described() -> Result<()> {
         // Each role has a daemon of its own, so that no role finds the probes of another role.
         let run = |(index, role): (usize, &'static str)| {
             let python = &python;
-            scope.spawn(move || run(python, role, SEED + index).with_context(|| format!("the role {role}")))
+            scope.spawn(move || {
+                run(python, role, SEED + index).with_context(|| format!("the role {role}"))
+            })
         };
         let runs: Vec<_> = ROLES.into_iter().enumerate().map(run).collect();
-        runs.into_iter().map(|run| run.join().expect("no panic")).collect::<Vec<_>>()
+        runs.into_iter()
+            .map(|run| run.join().expect("no panic"))
+            .collect::<Vec<_>>()
     });
-    let failed: Vec<String> =
-        ran.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
+    let failed: Vec<String> = ran
+        .into_iter()
+        .filter_map(Result::err)
+        .map(|error| format!("{error:#}"))
+        .collect();
     ensure!(failed.is_empty(), "{}", failed.join("\n\n"));
     Ok(())
 }
 
 fn run(python: &PathBuf, role: &'static str, seed: usize) -> Result<()> {
     let token = Token::new("schemathesis", role)?;
-    let options = DaemonOptions::default().argument("--history").argument(format!("http://{HISTORY}"));
+    let options = DaemonOptions::default()
+        .argument("--history")
+        .argument(format!("http://{HISTORY}"));
     let files = tempfile::tempdir()?;
     let nodes = files.path().join("nodes");
     fs::write(&nodes, "gw-1 unix:/none\n")?;
@@ -73,23 +86,52 @@ fn run(python: &PathBuf, role: &'static str, seed: usize) -> Result<()> {
     let scene = Scene::new(&[&token], options)?;
     let history = scene.namespace().enter(|| TcpListener::bind(HISTORY))??;
     // The thread ends with the process of the test.
-    thread::spawn(move || history.incoming().flatten().for_each(|asked| drop(answer(&asked))));
+    thread::spawn(move || {
+        history
+            .incoming()
+            .flatten()
+            .for_each(|asked| drop(answer(&asked)))
+    });
     // The examples of the description name this interface.
-    let link = ["link", "add", "eth0", "up", "type", "veth", "peer", "name", "eth0-peer"];
+    let link = [
+        "link",
+        "add",
+        "eth0",
+        "up",
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "eth0-peer",
+    ];
     scene.namespace().run("ip", &link)?;
     deploy(&scene);
-    let generator = Generator::new(scene.topology().generator(), "gen0", GeneratorOptions::default())?;
-    let _traffic = generator.spawn(Load { rate: Some(100), ..Load::default() });
+    let generator = Generator::new(
+        scene.topology().generator(),
+        "gen0",
+        GeneratorOptions::default(),
+    )?;
+    let _traffic = generator.spawn(Load {
+        rate: Some(100),
+        ..Load::default()
+    });
     let url = format!("http://{}", scene.tcp);
     let (_, authorization) = token.header();
-    // schemathesis reads its hooks from the directory that it runs in, and leaves its findings there.
+    // schemathesis reads its hooks from the directory that it runs in, and leaves its findings
+    // there.
     let directory = tempfile::tempdir()?;
     for (name, content) in FILES {
         fs::write(directory.path().join(name), content)?;
     }
     let mut command = Command::new(python);
     command
-        .args(["-m", "schemathesis.cli", "--config-file", "schemathesis.toml", "run"])
+        .args([
+            "-m",
+            "schemathesis.cli",
+            "--config-file",
+            "schemathesis.toml",
+            "run",
+        ])
         .arg(format!("{url}/openapi.yaml"))
         .args(["--url", &url, "--no-color", "--seed", &seed.to_string()])
         .args(["--max-examples", &scaled(4, 400).to_string()])
@@ -99,14 +141,22 @@ fn run(python: &PathBuf, role: &'static str, seed: usize) -> Result<()> {
         .current_dir(directory.path());
     let output = scene.namespace().enter(|| command.output())??;
     let said = String::from_utf8_lossy(&output.stdout);
-    ensure!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "{said}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     reached(&scene, role)
 }
 
-/// The coverage of all limits of the schema takes minutes. A limit is the same for each role, so only the role that may
-/// send every request covers them.
+/// The coverage of all limits of the schema takes minutes. A limit is the same for each role, so
+/// only the role that may send every request covers them.
 fn phases(role: &str) -> &'static str {
-    if role == "admin" { "examples,coverage,fuzzing,stateful" } else { "examples,fuzzing,stateful" }
+    if role == "admin" {
+        "examples,coverage,fuzzing,stateful"
+    } else {
+        "examples,fuzzing,stateful"
+    }
 }
 
 /// Answers a question of the daemon like a server with its samples.
@@ -116,12 +166,17 @@ fn answer(asked: &TcpStream) -> std::io::Result<()> {
     let (mut line, mut length) = (String::new(), 0);
     while question.read_line(&mut line)? > 2 {
         let lower = line.to_ascii_lowercase();
-        length =
-            lower.strip_prefix("content-length:").and_then(|text| text.trim().parse().ok()).unwrap_or(length);
+        length = lower
+            .strip_prefix("content-length:")
+            .and_then(|text| text.trim().parse().ok())
+            .unwrap_or(length);
         line.clear();
     }
     question.read_exact(&mut vec![0; length])?;
-    let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", FOUND.len());
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        FOUND.len()
+    );
     let mut asked = asked;
     asked.write_all(format!("{head}{FOUND}").as_bytes())
 }
@@ -135,7 +190,10 @@ fn deploy(scene: &Scene) {
     scene.daemon.put("/v1/probes/kept", &kept).expect(201);
     kept["ingress"]["source"] = json!(looking_up("XDP_DROP"));
     scene.daemon.put("/v1/probes/kept", &kept).expect(200);
-    scene.daemon.request("POST", "/v1/probes/kept/windows", &[], b"").expect(201);
+    scene
+        .daemon
+        .request("POST", "/v1/probes/kept/windows", &[], b"")
+        .expect(201);
     let reports = json!({
         "interface": "mon0",
         "ingress": {
@@ -146,11 +204,13 @@ fn deploy(scene: &Scene) {
     scene.daemon.put("/v1/probes/reports", &reports).expect(201);
     let mut template = counter_config("mon0", "XDP_PASS");
     template["labels"] = json!({ "packets": "{{sum(ingress.packets)}}" });
-    scene.daemon.put("/v1/templates/kept", &template).expect(201);
+    scene
+        .daemon
+        .put("/v1/templates/kept", &template)
+        .expect(201);
     // A rule of the same name with an earlier revision.
     for (text, status) in [("some", 201), ("many", 200)] {
-        let rule =
-            json!({ "watch": "kept", "when": "sum(ingress.packets) > 1e18", "do": [{ "mark": text }] });
+        let rule = json!({ "watch": "kept", "when": "sum(ingress.packets) > 1e18", "do": [{ "mark": text }] });
         scene.daemon.put("/v1/rules/kept", &rule).expect(status);
     }
 }
@@ -161,18 +221,24 @@ fn looking_up(verdict: &str) -> String {
         blocked SEC(\".maps\");
         SEC(\"xdp\")";
     let lookup = "__u32 key = 0; bpf_map_lookup_elem(&blocked, &key);";
-    xdp_counter(verdict).replace("SEC(\"xdp\")", map).replace("__u32 key = 0;", lookup)
+    xdp_counter(verdict)
+        .replace("SEC(\"xdp\")", map)
+        .replace("__u32 key = 0;", lookup)
 }
 
-/// Fails unless every operation was called, and every operation that the role permits has succeeded.
+/// Fails unless every operation was called, and every operation that the role permits has
+/// succeeded.
 fn reached(scene: &Scene, role: &str) -> Result<()> {
     let page = scene.daemon.get("/metrics").expect(200);
-    let counted: BTreeSet<(String, String, u16)> = page.text().lines().filter_map(request).collect();
+    let counted: BTreeSet<(String, String, u16)> =
+        page.text().lines().filter_map(request).collect();
     let description: Value = yaml_serde::from_str(DESCRIPTION).expect("YAML");
     let rank = |role: &str| ROLES.iter().position(|known| *known == role);
     for (path, operations) in description["paths"].as_object().expect("paths") {
         for (method, operation) in operations.as_object().expect("operations") {
-            let Some(needed) = operation["x-role"].as_str() else { continue };
+            let Some(needed) = operation["x-role"].as_str() else {
+                continue;
+            };
             // The names of the console's files can't be guessed.
             if needed == "none" {
                 continue;
@@ -183,8 +249,17 @@ fn reached(scene: &Scene, role: &str) -> Result<()> {
                 .filter(|(asked, route, _)| asked.eq_ignore_ascii_case(method) && route == path)
                 .map(|(_, _, status)| *status)
                 .collect();
-            let done = |status: &u16| if may { (200..300).contains(status) } else { *status == 403 };
-            ensure!(answers.iter().any(done), "{method} {path} was answered with {answers:?} only");
+            let done = |status: &u16| {
+                if may {
+                    (200..300).contains(status)
+                } else {
+                    *status == 403
+                }
+            };
+            ensure!(
+                answers.iter().any(done),
+                "{method} {path} was answered with {answers:?} only"
+            );
         }
     }
     Ok(())
@@ -193,8 +268,18 @@ fn reached(scene: &Scene, role: &str) -> Result<()> {
 /// Parses a sample of `twinprobe_http_requests_total` as method, route and status.
 fn request(line: &str) -> Option<(String, String, u16)> {
     let labels = line.strip_prefix("twinprobe_http_requests_total{")?;
-    let label = |name: &str| labels.split(&format!("{name}=\"")).nth(1)?.split('"').next();
-    Some((label("method")?.to_owned(), label("route")?.to_owned(), label("status")?.parse().ok()?))
+    let label = |name: &str| {
+        labels
+            .split(&format!("{name}=\""))
+            .nth(1)?
+            .split('"')
+            .next()
+    };
+    Some((
+        label("method")?.to_owned(),
+        label("route")?.to_owned(),
+        label("status")?.parse().ok()?,
+    ))
 }
 
 /// Returns a Python that has schemathesis, in an environment in the target directory.
@@ -203,12 +288,22 @@ fn python() -> Result<PathBuf> {
     let python = environment.join("bin/python3");
     let done = |command: &mut Command| -> Result<()> {
         let output = command.output().context("python3 is installed")?;
-        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        ensure!(output.status.success(), "{command:?} (Debian: apt-get install python3-venv): {out}{err}");
+        let (out, err) = (
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        ensure!(
+            output.status.success(),
+            "{command:?} (Debian: apt-get install python3-venv): {out}{err}"
+        );
         Ok(())
     };
     if done(Command::new(&python).args(["-c", "import schemathesis.cli"])).is_err() {
-        done(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment))?;
+        done(
+            Command::new("python3")
+                .args(["-m", "venv", "--clear"])
+                .arg(&environment),
+        )?;
         let install = ["-m", "pip", "install", "--quiet", "--require-hashes", "-r"];
         let requirements =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../setup/requirements/schemathesis.txt");

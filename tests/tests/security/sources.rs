@@ -48,7 +48,8 @@ fn which_files_there_are_can_not_be_asked() -> Result<()> {
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let directory = tempfile::tempdir()?;
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
-    let [there, hidden, missing] = ["there", "hide0", "noone"].map(|name| directory.path().join(name));
+    let [there, hidden, missing] =
+        ["there", "hide0", "noone"].map(|name| directory.path().join(name));
     fs::write(&there, "int of_this_host;\n")?;
     fs::write(&hidden, "int of_this_host;\n")?;
     fs::set_permissions(&there, fs::Permissions::from_mode(0o644))?;
@@ -91,20 +92,27 @@ fn objects_have_nothing_of_this_host() -> Result<()> {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
     let mut config = counter_config("mon0", "XDP_PASS");
     let source = xdp_counter("XDP_PASS");
-    let source = source.replace("SEC(\"xdp\")", &format!("\n#line 1 \"{}\"\nSEC(\"xdp\")", path.display()));
+    let source = source.replace(
+        "SEC(\"xdp\")",
+        &format!("\n#line 1 \"{}\"\nSEC(\"xdp\")", path.display()),
+    );
     config["ingress"]["source"] = source.into();
     daemon.put("/v1/probes/p", &config).expect(201);
     let mut objects = 0;
     for entry in fs::read_dir(daemon.directories().state().join("objects"))? {
         let object = fs::read(entry?.path())?;
-        assert!(!object.windows(8).any(|bytes| bytes == b"a secret"), "the object quotes the file");
+        assert!(
+            !object.windows(8).any(|bytes| bytes == b"a secret"),
+            "the object quotes the file"
+        );
         objects += 1;
     }
     assert!(objects > 0);
     Ok(())
 }
 
-/// A define is one argument of the compiler, and never a file of arguments, an option or another line.
+/// A define is one argument of the compiler, and never a file of arguments, an option or another
+/// line.
 #[test]
 fn defines_are_defines() -> Result<()> {
     let topology = Topology::new()?;
@@ -122,25 +130,44 @@ fn defines_are_defines() -> Result<()> {
         let answer = daemon.post("/v1/validate", &config);
         (answer.status, answer.text().to_owned())
     };
-    for value in
-        [format!("@{file}"), format!("1 @{file}"), format!("1 -fplugin={file}"), format!("`cat {file}`")]
-    {
-        let (status, text) = ask("A", &value, "#ifdef OF_THIS_HOST\n#error its arguments are read\n#endif\n");
+    for value in [
+        format!("@{file}"),
+        format!("1 @{file}"),
+        format!("1 -fplugin={file}"),
+        format!("`cat {file}`"),
+    ] {
+        let (status, text) = ask(
+            "A",
+            &value,
+            "#ifdef OF_THIS_HOST\n#error its arguments are read\n#endif\n",
+        );
         assert_eq!(status, 200, "{value}: {text}");
     }
-    for name in [&format!("@{file}"), "A -fplugin=x", "A\n#include", "-o", "", "A=1 -I/"] {
+    for name in [
+        &format!("@{file}"),
+        "A -fplugin=x",
+        "A\n#include",
+        "-o",
+        "",
+        "A=1 -I/",
+    ] {
         let (status, text) = ask(name, "1", "");
         assert_eq!(status, 422, "{name}: {text}");
     }
     let (status, text) = ask("A", &format!("1\n#include \"{file}\""), "");
     assert_eq!(status, 422, "{text}");
     // A text that is not a define is not an option either: the macro has it as text.
-    let (status, text) = ask("A", "-DOF_THIS_HOST", "#ifdef OF_THIS_HOST\n#error an option\n#endif\n");
+    let (status, text) = ask(
+        "A",
+        "-DOF_THIS_HOST",
+        "#ifdef OF_THIS_HOST\n#error an option\n#endif\n",
+    );
     assert_eq!(status, 200, "{text}");
     Ok(())
 }
 
-/// A source that makes clang itself fail or print without end is refused, and the next source compiles.
+/// A source that makes clang itself fail or print without end is refused, and the next source
+/// compiles.
 #[test]
 fn failures_of_clang_and_floods_are_refusals() -> Result<()> {
     let topology = Topology::new()?;
@@ -151,11 +178,15 @@ fn failures_of_clang_and_floods_are_refusals() -> Result<()> {
         "#pragma clang __debug parser_crash\nint x;\n".to_owned(),
         "#pragma clang __debug llvm_fatal_error\n".to_owned(),
         "#pragma clang __debug llvm_unreachable\n#error\n".to_owned(),
-        format!("{}#error end\n", "#pragma message \"flood\"\n".repeat(20_000)),
+        format!(
+            "{}#error end\n",
+            "#pragma message \"flood\"\n".repeat(20_000)
+        ),
         "typedef int v __attribute__((vector_size(1 << 30))); v f(v a) { return a * a; }\n#error\n"
             .to_owned(),
         "char a[1 << 30] = { [0 ... (1 << 30) - 1] = 1 };\n".to_owned(),
-        "int f(void) { asm volatile(\".rept 100000000\\n r0 = 0\\n .endr\"); return 0; }\n".to_owned(),
+        "int f(void) { asm volatile(\".rept 100000000\\n r0 = 0\\n .endr\"); return 0; }\n"
+            .to_owned(),
     ] {
         let (status, answer) = validate(&daemon, &source);
         let what: String = source.chars().take(80).collect();
@@ -163,8 +194,13 @@ fn failures_of_clang_and_floods_are_refusals() -> Result<()> {
         let length = answer.to_string().len();
         assert!(length < 1 << 20, "{what}: an answer of {length} bytes");
         let text = answer.to_string();
-        assert!(!text.contains("/tmp/") && !text.contains("Stack dump"), "{what}: {text}");
+        assert!(
+            !text.contains("/tmp/") && !text.contains("Stack dump"),
+            "{what}: {text}"
+        );
     }
-    daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(201);
+    daemon
+        .put("/v1/probes/p", &counter_config("mon0", "XDP_PASS"))
+        .expect(201);
     bystanders.finish()
 }

@@ -1,4 +1,5 @@
-//! A program that reads bytes of its stack before it writes them finds zeros, not data of the kernel.
+//! A program that reads bytes of its stack before it writes them finds zeros, not data of the
+//! kernel.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -24,13 +25,22 @@ fn found(hook: &str, defines: &Value) -> Result<Value> {
 
 #[test]
 fn what_was_not_written_is_zero_at_xdp() -> Result<()> {
-    assert_eq!(found("xdp", &json!({}))?, json!({ "packets": PACKETS, "remains": 0 }));
-    assert_eq!(found("xdp", &json!({ "BYTES": "1" }))?, json!({ "packets": PACKETS, "remains": 0 }));
+    assert_eq!(
+        found("xdp", &json!({}))?,
+        json!({ "packets": PACKETS, "remains": 0 })
+    );
+    assert_eq!(
+        found("xdp", &json!({ "BYTES": "1" }))?,
+        json!({ "packets": PACKETS, "remains": 0 })
+    );
     Ok(())
 }
 
 #[test]
 fn what_was_not_written_is_zero_at_tc() -> Result<()> {
-    assert_eq!(found("tc", &json!({ "TC": "1" }))?, json!({ "packets": PACKETS, "remains": 0 }));
+    assert_eq!(
+        found("tc", &json!({ "TC": "1" }))?,
+        json!({ "packets": PACKETS, "remains": 0 })
+    );
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Answers that stay open, and work that continues after its client has left. Each has a place until the work ends.
+//! Answers that stay open, and work that continues after its client has left. Each has a place
+//! until the work ends.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -24,21 +25,34 @@ const SSE: &str = "text/event-stream";
 #[test]
 fn a_client_holds_a_few_streams_open_and_all_clients_some_more() -> Result<()> {
     let token = Token::new("desk", "viewer")?;
-    let scene = Scene::new(&[&token], DaemonOptions::default().argument("--max-streams=3,4"))?;
-    let mut streams =
-        (0..3).map(|_| Stream::open(&scene.daemon, CHANGES, SSE)).collect::<Result<Vec<_>>>()?;
+    let scene = Scene::new(
+        &[&token],
+        DaemonOptions::default().argument("--max-streams=3,4"),
+    )?;
+    let mut streams = (0..3)
+        .map(|_| Stream::open(&scene.daemon, CHANGES, SSE))
+        .collect::<Result<Vec<_>>>()?;
     let busy = scene.daemon.get(CHANGES).expect(429);
     assert!(busy.header("retry-after").is_some(), "{:?}", busy.headers);
     let words = ["uid:0 has 3 streams", "--max-streams allows 3"];
-    words.iter().for_each(|words| assert!(busy.text().contains(words), "{}", busy.text()));
+    words
+        .iter()
+        .for_each(|words| assert!(busy.text().contains(words), "{}", busy.text()));
     // Another client has places of its own, as long as there are some.
     let (name, value) = token.header();
-    let mut other = scene.namespace().enter(|| std::net::TcpStream::connect(scene.tcp))??;
-    write!(other, "GET {CHANGES} HTTP/1.1\r\nhost: localhost\r\n{name}: {value}\r\n\r\n")?;
+    let mut other = scene
+        .namespace()
+        .enter(|| std::net::TcpStream::connect(scene.tcp))??;
+    write!(
+        other,
+        "GET {CHANGES} HTTP/1.1\r\nhost: localhost\r\n{name}: {value}\r\n\r\n"
+    )?;
     let mut head = [0; 12];
     std::io::Read::read_exact(&mut other, &mut head)?;
     assert_eq!(&head, b"HTTP/1.1 200");
-    let full = scene.over_tcp("GET", CHANGES, &[(name, &value)], b"").expect(429);
+    let full = scene
+        .over_tcp("GET", CHANGES, &[(name, &value)], b"")
+        .expect(429);
     assert!(full.text().contains("allows 4 in all"), "{}", full.text());
     // Other requests need no place among the streams, and a closed stream frees its place.
     scene.daemon.get("/v1/probes").expect(200);
@@ -57,13 +71,21 @@ fn many_streams_share_what_they_are_told() -> Result<()> {
     let options = DaemonOptions::default().argument("--max-streams=1000");
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
     for n in 0..8 {
-        daemon.put(&format!("/v1/probes/p{n}"), &counter_config("mon0", "XDP_PASS")).expect(201);
+        daemon
+            .put(
+                &format!("/v1/probes/p{n}"),
+                &counter_config("mon0", "XDP_PASS"),
+            )
+            .expect(201);
     }
     let before = daemon.rss_kib();
-    let mut streams =
-        (0..STREAMS).map(|_| Stream::open(&daemon, CHANGES, SSE)).collect::<Result<Vec<_>>>()?;
+    let mut streams = (0..STREAMS)
+        .map(|_| Stream::open(&daemon, CHANGES, SSE))
+        .collect::<Result<Vec<_>>>()?;
     daemon.delete("/v1/probes/p3").expect(204);
-    daemon.request("POST", "/v1/probes/p5/windows", &[], b"").expect(201);
+    daemon
+        .request("POST", "/v1/probes/p5/windows", &[], b"")
+        .expect(201);
     for (n, stream) in streams.iter_mut().enumerate() {
         let (mut removed, mut window, mut listed) = (false, false, 0);
         while !(removed && window) {
@@ -79,7 +101,8 @@ fn many_streams_share_what_they_are_told() -> Result<()> {
     Ok(())
 }
 
-/// Returns a probe that takes some hundredths of a second for each packet, and a capture of packets for hours.
+/// Returns a probe that takes some hundredths of a second for each packet, and a capture of packets
+/// for hours.
 fn slow() -> (Value, Vec<u8>) {
     let source = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n\
         static long step(__u32 index, void *context) { return 0; }\n\
@@ -96,17 +119,27 @@ fn replays(daemon: &Daemon) -> Result<BTreeSet<OsString>> {
     let is_replay = |task: &fs::DirEntry| {
         fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim_end() == "replay")
     };
-    Ok(tasks.filter(is_replay).map(|task| task.file_name()).collect())
+    Ok(tasks
+        .filter(is_replay)
+        .map(|task| task.file_name())
+        .collect())
 }
 
 #[test]
 fn replays_of_clients_that_hang_up_hold_their_places_and_end_soon() -> Result<()> {
     let topology = Topology::new()?;
-    let daemon =
-        Daemon::start_with(topology.monitor(), &DaemonOptions::default().argument("--max-replays=1"))?;
-    let Address::Unix(socket) = daemon.address() else { bail!("a daemon under test listens on a socket") };
+    let daemon = Daemon::start_with(
+        topology.monitor(),
+        &DaemonOptions::default().argument("--max-replays=1"),
+    )?;
+    let Address::Unix(socket) = daemon.address() else {
+        bail!("a daemon under test listens on a socket")
+    };
     let (config, capture) = slow();
-    let (content_type, body) = body(&[("config", config.to_string().as_bytes()), ("capture", &capture)]);
+    let (content_type, body) = body(&[
+        ("config", config.to_string().as_bytes()),
+        ("capture", &capture),
+    ]);
     let send = || -> Result<UnixStream> {
         let mut stream = UnixStream::connect(&socket)?;
         let length = body.len();

@@ -15,11 +15,14 @@ fn the_shipped_unit_works_under_systemd() -> Result<()> {
         println!("no systemd: nothing was tested");
         return Ok(());
     }
-    let directory = tempfile::Builder::new().prefix("twinprobe-unit-").tempdir_in("/tmp")?;
+    let directory = tempfile::Builder::new()
+        .prefix("twinprobe-unit-")
+        .tempdir_in("/tmp")?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let source = xdp_counter("0").replace("\"xdp\"", "\"tc\"").replace("xdp_md", "__sk_buff");
-    let metrics =
-        serde_json::json!([{ "name": "packets", "map": "packets", "snapshot": true, "init": true }]);
+    let source = xdp_counter("0")
+        .replace("\"xdp\"", "\"tc\"")
+        .replace("xdp_md", "__sk_buff");
+    let metrics = serde_json::json!([{ "name": "packets", "map": "packets", "snapshot": true, "init": true }]);
     let ingress = serde_json::json!({ "hook": "tc", "source": source, "metrics": metrics });
     let probe = serde_json::json!({ "name": "p", "interface": "lo", "ingress": ingress });
     fs::write(directory.path().join("probe.json"), probe.to_string())?;
@@ -61,8 +64,13 @@ fn the_shipped_unit_works_under_systemd() -> Result<()> {
     ] {
         assert!(output.contains(expected), "{expected}: {shown}");
     }
-    let confined = output.lines().find(|line| line.starts_with("compiler confined"));
-    assert!(confined.is_some_and(|line| line.ends_with("yes")), "{shown}");
+    let confined = output
+        .lines()
+        .find(|line| line.starts_with("compiler confined"));
+    assert!(
+        confined.is_some_and(|line| line.ends_with("yes")),
+        "{shown}"
+    );
     assert!(log.contains("probe was adopted"), "{shown}");
     assert!(!log.contains("can't be expedited"), "{shown}");
     Ok(())

@@ -10,7 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -42,10 +44,14 @@ impl Files {
         Ok(self.path(name))
     }
 
-    /// Writes the certificate of the daemon, and the certificate of the authority that has signed it.
+    /// Writes the certificate of the daemon, and the certificate of the authority that has signed
+    /// it.
     pub fn serve(&self, authority: &Authority) -> Result<()> {
-        let (certificate, key) =
-            signed(authority, ExtendedKeyUsagePurpose::ServerAuth, &[NAME, "127.0.0.1"])?;
+        let (certificate, key) = signed(
+            authority,
+            ExtendedKeyUsagePurpose::ServerAuth,
+            &[NAME, "127.0.0.1"],
+        )?;
         self.write("cert", &certificate)?;
         self.write("key", &key)?;
         self.write("authority", &authority.pem())?;
@@ -63,7 +69,9 @@ impl Files {
 pub fn authority(name: &str) -> Result<Authority> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    params
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, name);
     Ok(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?)
 }
 
@@ -73,10 +81,18 @@ pub fn signed(
     usage: ExtendedKeyUsagePurpose,
     names: &[&str],
 ) -> Result<(String, String)> {
-    let mut params = CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())?;
+    let mut params = CertificateParams::new(
+        names
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect::<Vec<_>>(),
+    )?;
     params.extended_key_usages = vec![usage];
     let key = KeyPair::generate()?;
-    Ok((params.signed_by(&key, authority)?.pem(), key.serialize_pem()))
+    Ok((
+        params.signed_by(&key, authority)?.pem(),
+        key.serialize_pem(),
+    ))
 }
 
 /// Returns the authorities that a client trusts.
@@ -86,16 +102,24 @@ fn believing(authorities: &[&Authority]) -> Result<Arc<ClientConfig>> {
         roots.add(CertificateDer::from_pem_slice(authority.pem().as_bytes())?)?;
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    Ok(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
+    let builder =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(Arc::new(
+        builder.with_root_certificates(roots).with_no_client_auth(),
+    ))
 }
 
-/// Does the handshake and sends one request. Returns the status of the answer, and the daemon's certificate.
+/// Does the handshake and sends one request. Returns the status of the answer, and the daemon's
+/// certificate.
 fn get(stream: TcpStream, config: &Arc<ClientConfig>, path: &str) -> Result<(u16, Vec<u8>)> {
     let connection = ClientConnection::new(Arc::clone(config), ServerName::try_from(NAME)?)?;
     let mut stream = StreamOwned::new(connection, stream);
     let answer = http::exchange(&mut stream, "GET", path, &[], b"")?;
-    let certificate = stream.conn.peer_certificates().and_then(<[_]>::first).context("a certificate")?;
+    let certificate = stream
+        .conn
+        .peer_certificates()
+        .and_then(<[_]>::first)
+        .context("a certificate")?;
     Ok((answer.status, certificate.to_vec()))
 }
 
@@ -112,31 +136,71 @@ fn list(scene: &Scene, arguments: &[(&str, &Path)]) -> Result<Output> {
 #[test]
 fn each_end_believes_its_own_authorities_only() -> Result<()> {
     let files = Files::new()?;
-    let (ours, clients, strangers) = (authority("ours")?, authority("clients")?, authority("strangers")?);
+    let (ours, clients, strangers) = (
+        authority("ours")?,
+        authority("clients")?,
+        authority("strangers")?,
+    );
     files.serve(&ours)?;
     files.write("clients", &clients.pem())?;
     let roles = files.write("roles", "console.example viewer\n")?;
-    let scene = Scene::new(&format!("{} --client-roles {}", files.arguments(), roles.display()))?;
+    let scene = Scene::new(&format!(
+        "{} --client-roles {}",
+        files.arguments(),
+        roles.display()
+    ))?;
     let authority = files.path("authority");
 
-    let (certificate, key) = signed(&clients, ExtendedKeyUsagePurpose::ClientAuth, &["console.example"])?;
-    let (certificate, key) = (files.write("c.crt", &certificate)?, files.write("c.key", &key)?);
-    let shown = [("--ca", &*authority), ("--cert", &*certificate), ("--key", &*key)];
+    let (certificate, key) = signed(
+        &clients,
+        ExtendedKeyUsagePurpose::ClientAuth,
+        &["console.example"],
+    )?;
+    let (certificate, key) = (
+        files.write("c.crt", &certificate)?,
+        files.write("c.key", &key)?,
+    );
+    let shown = [
+        ("--ca", &*authority),
+        ("--cert", &*certificate),
+        ("--key", &*key),
+    ];
     let listed = list(&scene, &shown)?;
     assert!(listed.status.success(), "{listed:?}");
-    assert!(String::from_utf8_lossy(&listed.stdout).contains('p'), "{listed:?}");
+    assert!(
+        String::from_utf8_lossy(&listed.stdout).contains('p'),
+        "{listed:?}"
+    );
 
-    let (certificate, key) = signed(&strangers, ExtendedKeyUsagePurpose::ClientAuth, &["console.example"])?;
-    let (certificate, key) = (files.write("s.crt", &certificate)?, files.write("s.key", &key)?);
-    let shown = [("--ca", &*authority), ("--cert", &*certificate), ("--key", &*key)];
+    let (certificate, key) = signed(
+        &strangers,
+        ExtendedKeyUsagePurpose::ClientAuth,
+        &["console.example"],
+    )?;
+    let (certificate, key) = (
+        files.write("s.crt", &certificate)?,
+        files.write("s.key", &key)?,
+    );
+    let shown = [
+        ("--ca", &*authority),
+        ("--cert", &*certificate),
+        ("--key", &*key),
+    ];
     let refused = list(&scene, &shown)?;
-    assert_eq!(refused.status.code(), Some(1), "a stranger's certificate: {refused:?}");
+    assert_eq!(
+        refused.status.code(),
+        Some(1),
+        "a stranger's certificate: {refused:?}"
+    );
     // The client does not know the daemon.
     let strange = files.write("strange", &strangers.pem())?;
     for arguments in [&[("--ca", &*strange)][..], &[]] {
         let refused = list(&scene, arguments)?;
         assert_eq!(refused.status.code(), Some(1), "{refused:?}");
-        assert!(String::from_utf8_lossy(&refused.stderr).contains("certificate"), "{refused:?}");
+        assert!(
+            String::from_utf8_lossy(&refused.stderr).contains("certificate"),
+            "{refused:?}"
+        );
     }
     // A client without encryption gets no answer.
     let mut stream = scene.connect_tcp(0)?;
@@ -154,7 +218,11 @@ fn a_handshake_that_does_not_come_is_not_waited_for() -> Result<()> {
     let scene = Scene::new(&format!("{} --header-timeout 1", files.arguments()))?;
     let begun = Instant::now();
     until_closed(scene.connect_tcp(0)?)?;
-    assert!(begun.elapsed() >= Duration::from_millis(900), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() >= Duration::from_millis(900),
+        "{:?}",
+        begun.elapsed()
+    );
     // The request after a handshake has the same time.
     let connection = ClientConnection::new(believing(&[&ours])?, ServerName::try_from(NAME)?)?;
     let mut stream = StreamOwned::new(connection, scene.connect_tcp(0)?);
@@ -163,8 +231,8 @@ fn a_handshake_that_does_not_come_is_not_waited_for() -> Result<()> {
     Ok(())
 }
 
-/// New connections get the new certificate immediately, and no request of 64 clients fails meanwhile. Files with mistakes
-/// change nothing.
+/// New connections get the new certificate immediately, and no request of 64 clients fails
+/// meanwhile. Files with mistakes change nothing.
 #[test]
 fn certificates_are_exchanged_while_clients_read() -> Result<()> {
     let files = Files::new()?;
@@ -203,25 +271,51 @@ fn certificates_are_exchanged_while_clients_read() -> Result<()> {
         let mut before = seen("/healthz")?;
         for round in 1..=10 {
             files.serve(&authorities[round % 2])?;
-            let log = scene.daemon.log().matches("certificates were read again").count();
+            let log = scene
+                .daemon
+                .log()
+                .matches("certificates were read again")
+                .count();
             scene.daemon.signal(libc::SIGHUP);
             twinprobe_tests::wait::wait_for("the new certificate", LIMIT, || {
-                ensure!(scene.daemon.log().matches("certificates were read again").count() > log);
+                ensure!(
+                    scene
+                        .daemon
+                        .log()
+                        .matches("certificates were read again")
+                        .count()
+                        > log
+                );
                 Ok(())
             })?;
             let now = seen("/healthz")?;
             ensure!(now != before, "round {round}: the old certificate");
             before = now;
         }
-        for (name, content) in [("cert", "no PEM"), ("cert", ""), ("key", "no PEM"), ("clients", "no PEM")] {
+        for (name, content) in [
+            ("cert", "no PEM"),
+            ("cert", ""),
+            ("key", "no PEM"),
+            ("clients", "no PEM"),
+        ] {
             let good = fs::read_to_string(files.path(name))?;
             refused(&scene, &files, name, content)?;
             files.write(name, &good)?;
-            ensure!(seen("/healthz")? == before, "{name} {content:?} has changed something");
+            ensure!(
+                seen("/healthz")? == before,
+                "{name} {content:?} has changed something"
+            );
         }
-        let (_, other_key) = signed(&authorities[0], ExtendedKeyUsagePurpose::ServerAuth, &[NAME])?;
+        let (_, other_key) = signed(
+            &authorities[0],
+            ExtendedKeyUsagePurpose::ServerAuth,
+            &[NAME],
+        )?;
         refused(&scene, &files, "key", &other_key)?;
-        ensure!(seen("/healthz")? == before, "a key of another certificate has changed something");
+        ensure!(
+            seen("/healthz")? == before,
+            "a key of another certificate has changed something"
+        );
         drop(ended);
         for reader in readers {
             reader.join().expect("no panic")?;
@@ -236,7 +330,13 @@ fn certificates_are_exchanged_while_clients_read() -> Result<()> {
 /// Lets the daemon read a file with a mistake, and waits for its error.
 fn refused(scene: &Scene, files: &Files, name: &str, content: &str) -> Result<()> {
     files.write(name, content)?;
-    let said = || scene.daemon.log().matches("the daemon keeps the old ones").count();
+    let said = || {
+        scene
+            .daemon
+            .log()
+            .matches("the daemon keeps the old ones")
+            .count()
+    };
     let before = said();
     scene.daemon.signal(libc::SIGHUP);
     twinprobe_tests::wait::wait_for("a word about the mistake", LIMIT, || {

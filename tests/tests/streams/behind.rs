@@ -1,4 +1,5 @@
-//! Streams that have fallen behind: many windows come with one answer, if the daemon knows that request.
+//! Streams that have fallen behind: many windows come with one answer, if the daemon knows that
+//! request.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::Shutdown;
@@ -82,7 +83,10 @@ fn pass(mut client: &UnixStream, daemon: &Path, between: Between, passed: &Passe
         passed.single.fetch_add(1, Ordering::SeqCst);
     }
     let mut server = UnixStream::connect(daemon)?;
-    server.write_all(text.replacen("\r\n", "\r\nconnection: close\r\n", 1).as_bytes())?;
+    server.write_all(
+        text.replacen("\r\n", "\r\nconnection: close\r\n", 1)
+            .as_bytes(),
+    )?;
     std::io::copy(&mut (&server).take(most), &mut client)?;
     client.shutdown(Shutdown::Both)?;
     Ok(())
@@ -102,25 +106,39 @@ impl Behind {
         let (directory, node) = (tempfile::tempdir()?, Node::new("node-0")?);
         node.deploy(&json!({ "retain": 10_000, "collectors": [COLLECTOR] }));
         for _ in 0..WINDOWS {
-            node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+            node.daemon()
+                .request("POST", "/v1/probes/p/windows", &[], b"")
+                .expect(201);
         }
         let daemon = node.daemon().directories().socket();
         let passed = proxy(daemon, &directory.path().join("proxy"), between)?;
-        Ok(Self { directory, node, passed })
+        Ok(Self {
+            directory,
+            node,
+            passed,
+        })
     }
 
     fn configuration(&self, to: &Value) -> Result<String> {
         let server = format!("unix:{}", self.directory.path().join("proxy").display());
         let more = json!({ "from": { "servers": [server] } });
-        Ok(configuration(self.directory.path(), &[&self.node], to, &more)?.display().to_string())
+        Ok(
+            configuration(self.directory.path(), &[&self.node], to, &more)?
+                .display()
+                .to_string(),
+        )
     }
 
     /// Sends all windows to files. Returns the requests for several windows and those for one.
     fn send(&self) -> Result<(usize, usize)> {
         let to = json!([{ "file": { "directory": self.directory.path().join("windows") } }]);
         let output = stream(&["--once", "-f", &self.configuration(&to)?])?;
-        let told = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success() && told.contains(&format!("sent {WINDOWS} windows")), "{told}");
+        let told =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.success() && told.contains(&format!("sent {WINDOWS} windows")),
+            "{told}"
+        );
         ensure!(self.node.unacknowledged() == 0, "{told}");
         let count = |counter: &AtomicUsize| counter.load(Ordering::SeqCst);
         Ok((count(&self.passed.several), count(&self.passed.single)))
@@ -141,11 +159,14 @@ fn an_earlier_daemon_gives_each_window_alone() -> Result<()> {
     Ok(())
 }
 
-/// Each of these answers breaks off in a different window. The next one continues after the last whole
-/// window.
+/// Each of these answers breaks off in a different window. The next one continues after the last
+/// whole window.
 #[test]
 fn an_answer_that_breaks_off_loses_and_doubles_nothing() -> Result<()> {
-    let behind = Behind::new(Between::Cutter { answers: 6, bytes: 14_000 })?;
+    let behind = Behind::new(Between::Cutter {
+        answers: 6,
+        bytes: 14_000,
+    })?;
     let (several, single) = behind.send()?;
     ensure!(several > 6 && single == 0, "{several}, {single}");
     Ok(())
@@ -157,7 +178,8 @@ fn a_daemon_that_dies_within_an_answer_continues_where_it_was() -> Result<()> {
     let mut behind = Behind::new(Between::Nothing)?;
     let server = NatsServer::new(&behind.directory.path().join("nats"))?;
     python(MAKE, &[&server.url()])?;
-    let to = json!([{ "nats": { "servers": [server.url()], "stream": "WINDOWS", "create": false } }]);
+    let to =
+        json!([{ "nats": { "servers": [server.url()], "stream": "WINDOWS", "create": false } }]);
     let config = behind.configuration(&to)?;
     let running = Stream::start(Path::new(&config))?;
     wait_for("a request", PATIENCE, || {
@@ -171,7 +193,10 @@ fn a_daemon_that_dies_within_an_answer_continues_where_it_was() -> Result<()> {
         Ok(())
     })?;
     running.terminate()?;
-    let seqs: Vec<Value> = messages(&server)?.iter().map(|message| message[2].clone()).collect();
+    let seqs: Vec<Value> = messages(&server)?
+        .iter()
+        .map(|message| message[2].clone())
+        .collect();
     let expected: Vec<Value> = (1..=WINDOWS).map(Value::from).collect();
     ensure!(seqs == expected, "{seqs:?}");
     Ok(())

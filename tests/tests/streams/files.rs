@@ -28,27 +28,38 @@ fn files_have_each_packet_once_whatever_is_killed() -> Result<()> {
         let running = Stream::start(&config)?;
         for (node, before) in nodes.iter().zip(&mut acknowledged) {
             wait_for("an acknowledgement", PATIENCE, || {
-                let list = node.daemon().json(&format!("/v1/probes/p/windows?collector={COLLECTOR}"));
+                let list = node
+                    .daemon()
+                    .json(&format!("/v1/probes/p/windows?collector={COLLECTOR}"));
                 let after = list["after"].as_u64().unwrap_or_default();
                 ensure!(after > *before, "{list}");
                 *before = after;
                 Ok(())
             })?;
         }
-        // Each kill comes at another moment: between a file and its acknowledgement, or with a half-written
-        // file.
+        // Each kill comes at another moment: between a file and its acknowledgement, or with a
+        // half-written file.
         thread::sleep(Duration::from_millis(31 * kill % 170));
         running.kill()?;
         if kill % 2 == 1 {
             nodes[(kill / 2 % 2) as usize].kill_daemon()?;
         }
     }
-    let sent: Vec<u64> = running.into_iter().map(|running| running.stop()).collect::<Result<_>>()?;
+    let sent: Vec<u64> = running
+        .into_iter()
+        .map(|running| running.stop())
+        .collect::<Result<_>>()?;
     for node in &nodes {
-        node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+        node.daemon()
+            .request("POST", "/v1/probes/p/windows", &[], b"")
+            .expect(201);
     }
     let output = stream(&["-f", &config.display().to_string(), "--once"])?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let path = windows.display();
     let counted = duckdb(&format!(
         "SELECT node, sum(value)::BIGINT, count(DISTINCT seq)::BIGINT FROM read_parquet('{path}/p/ingress.packets/**/*.parquet') \
@@ -60,8 +71,15 @@ fn files_have_each_packet_once_whatever_is_killed() -> Result<()> {
     ))?;
     for (index, name) in ["node-0", "gw/1.example"].into_iter().enumerate() {
         let (counts, rows) = (&counted[index], &seqs[index]);
-        ensure!(counts[0] == name && counts[1] == sent[index], "{} were sent: {counted}", sent[index]);
-        ensure!(rows[1] == rows[2] && rows[2] == rows[3] && rows[4] == 1 && rows[5] == 0, "{seqs}");
+        ensure!(
+            counts[0] == name && counts[1] == sent[index],
+            "{} were sent: {counted}",
+            sent[index]
+        );
+        ensure!(
+            rows[1] == rows[2] && rows[2] == rows[3] && rows[4] == 1 && rows[5] == 0,
+            "{seqs}"
+        );
         ensure!(counts[2] == rows[1], "{counted} {seqs}");
     }
     Ok(())
@@ -84,11 +102,19 @@ fn a_new_layout_begins_a_new_file() -> Result<()> {
                 "ingress": { "source": source, "metrics": [{ "name": "counts", "map": "counts", "snapshot": true, "init": true }] } })
     };
     let daemon = node.daemon();
-    let close = || daemon.request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
-    daemon.put("/v1/probes/p", &config("__u64 packets;")).expect(201);
+    let close = || {
+        daemon
+            .request("POST", "/v1/probes/p/windows", &[], b"")
+            .expect(201)
+    };
+    daemon
+        .put("/v1/probes/p", &config("__u64 packets;"))
+        .expect(201);
     close();
     close();
-    daemon.put("/v1/probes/p", &config("__u64 packets; __u32 flags;")).expect(200);
+    daemon
+        .put("/v1/probes/p", &config("__u64 packets; __u32 flags;"))
+        .expect(200);
     close();
     let windows = directory.path().join("windows");
     let file = configuration(
@@ -98,14 +124,26 @@ fn a_new_layout_begins_a_new_file() -> Result<()> {
         &json!({ "from": { "servers": [node.url()], "probes": ["p*"] } }),
     )?;
     let output = stream(&["-f", &file.display().to_string(), "--once"])?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let rows = duckdb(&format!(
         "SELECT seq::BIGINT, packets::BIGINT, flags::BIGINT FROM read_parquet('{}/p/ingress.counts/**/*.parquet', \
          union_by_name=true) ORDER BY seq",
         windows.display()
     ))?;
-    let flags: Vec<bool> = rows.as_array().into_iter().flatten().map(|row| row[2].is_null()).collect();
-    ensure!(flags.len() >= 3 && flags[0] && flags[1] && !flags[flags.len() - 1], "{rows}");
+    let flags: Vec<bool> = rows
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|row| row[2].is_null())
+        .collect();
+    ensure!(
+        flags.len() >= 3 && flags[0] && flags[1] && !flags[flags.len() - 1],
+        "{rows}"
+    );
     ensure!(node.unacknowledged() == 0);
     Ok(())
 }

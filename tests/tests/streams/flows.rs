@@ -34,8 +34,14 @@ impl FlowNode {
         config["window"] = json!({ "retain": 1_000, "collectors": [COLLECTOR] });
         let answer = daemon.put(&format!("/v1/probes/{PROBE}"), &config);
         ensure!(answer.status == 201, "{}", answer.text());
-        let packets = topology.generator().enter(|| PacketSocket::open("gen0"))??;
-        Ok(Self { daemon, packets, _topology: topology })
+        let packets = topology
+            .generator()
+            .enter(|| PacketSocket::open("gen0"))??;
+        Ok(Self {
+            daemon,
+            packets,
+            _topology: topology,
+        })
     }
 
     /// Sends the capture of the probe, and ends the window. Returns its document.
@@ -43,13 +49,17 @@ impl FlowNode {
         for packet in read_capture(&of_direction(PROBE, "ingress"))? {
             self.packets.send(&packet.bytes)?;
         }
-        let answer = self.daemon.request("POST", &format!("/v1/probes/{PROBE}/windows"), &[], b"");
+        let answer = self
+            .daemon
+            .request("POST", &format!("/v1/probes/{PROBE}/windows"), &[], b"");
         Ok(answer.expect(201).json())
     }
 
     /// The windows that the stream has not acknowledged.
     pub fn unacknowledged(&self) -> usize {
-        let list = self.daemon.json(&format!("/v1/probes/{PROBE}/windows?collector={COLLECTOR}"));
+        let list = self
+            .daemon
+            .json(&format!("/v1/probes/{PROBE}/windows?collector={COLLECTOR}"));
         list["windows"].as_array().map_or(0, Vec::len)
     }
 

@@ -41,14 +41,24 @@ fn lost_windows_are_a_gap_in_log_metrics_and_files() -> Result<()> {
     (0..5).for_each(|_| drop(close(&node, "p")));
     let windows = directory.path().join("windows");
     let to = json!([{ "file": { "directory": windows, "every": "50ms" } }]);
-    let config = configuration(directory.path(), &[&node], &to, &json!({ "listen": "127.0.0.1:0" }))?;
+    let config = configuration(
+        directory.path(),
+        &[&node],
+        &to,
+        &json!({ "listen": "127.0.0.1:0" }),
+    )?;
     let stream = Stream::start(&config)?;
     wait_until_sent(&node)?;
     let log = stream.log();
     ensure!(log.contains("first=1 last=3 windows=3"), "{log}");
     expect(
         &stream,
-        [("gaps_total", 1.0), ("lost_windows_total", 3.0), ("windows_total", 2.0), ("receiver_up", 1.0)],
+        [
+            ("gaps_total", 1.0),
+            ("lost_windows_total", 3.0),
+            ("windows_total", 2.0),
+            ("receiver_up", 1.0),
+        ],
     )?;
     stream.terminate()?;
     let gaps = gaps(&windows)?;
@@ -56,8 +66,8 @@ fn lost_windows_are_a_gap_in_log_metrics_and_files() -> Result<()> {
     Ok(())
 }
 
-/// Windows in the middle of an answer are damaged on disk. All others arrive, and the stream reports each
-/// gap once, both for a probe that names the stream and for one without collectors.
+/// Windows in the middle of an answer are damaged on disk. All others arrive, and the stream
+/// reports each gap once, both for a probe that names the stream and for one without collectors.
 #[test]
 fn damaged_windows_are_gaps_that_are_told_once() -> Result<()> {
     for collectors in [json!([COLLECTOR]), json!([])] {
@@ -66,10 +76,17 @@ fn damaged_windows_are_gaps_that_are_told_once() -> Result<()> {
         node.deploy(&json!({ "collectors": collectors }));
         (0..9).for_each(|_| drop(close(&node, "p")));
         let store = Store::open(&node.daemon().directories())?;
-        [3, 5, 6].into_iter().try_for_each(|seq| store.flip_body("p", seq, 40, 4))?;
+        [3, 5, 6]
+            .into_iter()
+            .try_for_each(|seq| store.flip_body("p", seq, 40, 4))?;
         let windows = directory.path().join("windows");
         let to = json!([{ "file": { "directory": windows, "every": "50ms" } }]);
-        let config = configuration(directory.path(), &[&node], &to, &json!({ "listen": "127.0.0.1:0" }))?;
+        let config = configuration(
+            directory.path(),
+            &[&node],
+            &to,
+            &json!({ "listen": "127.0.0.1:0" }),
+        )?;
         let stream = Stream::start(&config)?;
         wait_until_sent(&node)?;
         // A gap is reported once, not again with the next windows.
@@ -77,13 +94,24 @@ fn damaged_windows_are_gaps_that_are_told_once() -> Result<()> {
         wait_until_sent(&node)?;
         expect(
             &stream,
-            [("gaps_total", 2.0), ("lost_windows_total", 3.0), ("windows_total", 9.0), ("receiver_up", 1.0)],
+            [
+                ("gaps_total", 2.0),
+                ("lost_windows_total", 3.0),
+                ("windows_total", 9.0),
+                ("receiver_up", 1.0),
+            ],
         )?;
         let log = stream.log();
-        ensure!(log.matches("windows were lost").count() == 2, "{collectors}: {log}");
+        ensure!(
+            log.matches("windows were lost").count() == 2,
+            "{collectors}: {log}"
+        );
         stream.terminate()?;
         let gaps = gaps(&windows)?;
-        ensure!(gaps == json!([["node-0", 3, 3, 1], ["node-0", 5, 6, 2]]), "{collectors}: {gaps}");
+        ensure!(
+            gaps == json!([["node-0", 3, 3, 1], ["node-0", 5, 6, 2]]),
+            "{collectors}: {gaps}"
+        );
     }
     Ok(())
 }

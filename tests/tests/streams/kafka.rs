@@ -27,7 +27,10 @@ fn receiver(broker: &KafkaBroker, more: &Value) -> Value {
 
 fn packets(message: &Value) -> Result<u64> {
     let document: Value = serde_json::from_str(message["payload"].as_str().context("a document")?)?;
-    let entries = document["ingress"]["packets"]["entries"].as_array().context("entries")?.clone();
+    let entries = document["ingress"]["packets"]["entries"]
+        .as_array()
+        .context("entries")?
+        .clone();
     let value = |value: &Value| match value {
         Value::Array(cpus) => cpus.iter().filter_map(Value::as_u64).sum(),
         value => value.as_u64().unwrap_or_default(),
@@ -38,17 +41,25 @@ fn packets(message: &Value) -> Result<u64> {
 /// The header of a message: kcat lists names and values in turn.
 fn header<'a>(message: &'a Value, name: &str) -> Option<&'a str> {
     let headers = message["headers"].as_array()?;
-    headers.chunks(2).find(|pair| pair[0] == name)?.get(1)?.as_str()
+    headers
+        .chunks(2)
+        .find(|pair| pair[0] == name)?
+        .get(1)?
+        .as_str()
 }
 
 fn send_all(config: &Path) -> Result<()> {
     let output = stream(&["-f", &config.display().to_string(), "--once"])?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(())
 }
 
-/// Stream, broker and daemon are killed at any moment, and the network between stream and broker is cut. A reader of committed
-/// records sees each window and each packet once, in order.
+/// Stream, broker and daemon are killed at any moment, and the network between stream and broker is
+/// cut. A reader of committed records sees each window and each packet once, in order.
 #[test]
 fn a_topic_has_each_packet_once_whatever_is_killed_or_cut() -> Result<()> {
     let (directory, cable) = (tempfile::tempdir()?, Cable::alone()?);
@@ -56,7 +67,12 @@ fn a_topic_has_each_packet_once_whatever_is_killed_or_cut() -> Result<()> {
     let mut node = Node::new("gw/1.example")?;
     node.deploy(&json!({ "interval": "50ms", "retain": 10_000, "collectors": [COLLECTOR] }));
     let traffic = node.traffic()?;
-    let config = configuration(directory.path(), &[&node], &receiver(&broker, &json!({})), &json!({}))?;
+    let config = configuration(
+        directory.path(),
+        &[&node],
+        &receiver(&broker, &json!({})),
+        &json!({}),
+    )?;
     cable.near().enter(|| {
         let mut strikes = 0;
         let mut strike = || {
@@ -70,59 +86,100 @@ fn a_topic_has_each_packet_once_whatever_is_killed_or_cut() -> Result<()> {
         kill_in_turn(&mut node, &config, scaled(6, 600), Some(&mut strike))
     })??;
     let sent = traffic.stop()?;
-    node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+    node.daemon()
+        .request("POST", "/v1/probes/p/windows", &[], b"")
+        .expect(201);
     cable.near().enter(|| send_all(&config))??;
     let messages = cable.far().enter(|| broker.messages("windows"))??;
     for (index, message) in messages.iter().enumerate() {
         let seq = (index + 1).to_string();
-        let is_next = header(message, "Twinprobe-Seq") == Some(&seq) && message["key"] == "gw%2F1.example/p";
+        let is_next =
+            header(message, "Twinprobe-Seq") == Some(&seq) && message["key"] == "gw%2F1.example/p";
         let is_named = header(message, "Twinprobe-Node") == Some("gw/1.example")
             && header(message, "Twinprobe-Probe") == Some("p");
         ensure!(is_next && is_named, "{message} is message {seq}");
     }
     let counted: u64 = messages.iter().map(packets).sum::<Result<u64>>()?;
-    ensure!(counted == sent, "{sent} were sent, {counted} are in {} messages", messages.len());
+    ensure!(
+        counted == sent,
+        "{sent} were sent, {counted} are in {} messages",
+        messages.len()
+    );
     Ok(())
 }
 
-/// Cuts a cable at one end for a moment. A full run has some longer cuts, which exceed the timeouts of librdkafka and
-/// of the stream.
+/// Cuts a cable at one end for a moment. A full run has some longer cuts, which exceed the timeouts
+/// of librdkafka and of the stream.
 fn cut(cable: &Cable, number: u64) -> Result<()> {
-    cable.cut(if number % 4 == 1 { CableEnd::Near } else { CableEnd::Far })?;
-    thread::sleep(if number % 50 == 49 { Duration::from_secs(65) } else { Duration::from_millis(700) });
+    cable.cut(if number % 4 == 1 {
+        CableEnd::Near
+    } else {
+        CableEnd::Far
+    })?;
+    thread::sleep(if number % 50 == 49 {
+        Duration::from_secs(65)
+    } else {
+        Duration::from_millis(700)
+    });
     cable.mend()
 }
 
-/// A message names the windows that retention removed. Windows also arrive without transactions. A window too large for
-/// a message holds up its probe.
+/// A message names the windows that retention removed. Windows also arrive without transactions. A
+/// window too large for a message holds up its probe.
 #[test]
 fn gaps_are_messages_and_large_windows_wait() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let (broker, node) = (KafkaBroker::new()?, Node::new("node-0")?);
     node.deploy(&json!({ "retain": 2, "collectors": [COLLECTOR] }));
     for _ in 0..5 {
-        node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+        node.daemon()
+            .request("POST", "/v1/probes/p/windows", &[], b"")
+            .expect(201);
     }
     let small = receiver(&broker, &json!({ "maxMessageBytes": 1_100 }));
-    let held = Stream::start(&configuration(directory.path(), &[&node], &small, &json!({}))?)?;
+    let held = Stream::start(&configuration(
+        directory.path(),
+        &[&node],
+        &small,
+        &json!({}),
+    )?)?;
     wait_for("the reason", PATIENCE, || {
-        ensure!(held.log().contains("more than maxMessageBytes"), "{}", held.log());
+        ensure!(
+            held.log().contains("more than maxMessageBytes"),
+            "{}",
+            held.log()
+        );
         Ok(())
     })?;
     held.terminate()?;
     ensure!(node.unacknowledged() == 2);
-    for more in [json!({}), json!({ "exactlyOnce": false, "topic": "plain", "compression": "lz4" })] {
+    for more in [
+        json!({}),
+        json!({ "exactlyOnce": false, "topic": "plain", "compression": "lz4" }),
+    ] {
         let topic = more["topic"].as_str().unwrap_or("windows").to_owned();
-        send_all(&configuration(directory.path(), &[&node], &receiver(&broker, &more), &json!({}))?)?;
+        send_all(&configuration(
+            directory.path(),
+            &[&node],
+            &receiver(&broker, &more),
+            &json!({}),
+        )?)?;
         let messages = broker.messages(&topic)?;
-        let seqs: Vec<_> = messages.iter().filter_map(|message| header(message, "Twinprobe-Seq")).collect();
+        let seqs: Vec<_> = messages
+            .iter()
+            .filter_map(|message| header(message, "Twinprobe-Seq"))
+            .collect();
         if topic == "windows" {
             ensure!(
                 seqs == ["3", "4", "5"]
-                    && messages[0]["payload"].as_str().is_some_and(|text| text.contains("\"gap\"")),
+                    && messages[0]["payload"]
+                        .as_str()
+                        .is_some_and(|text| text.contains("\"gap\"")),
                 "{messages:?}"
             );
-            node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+            node.daemon()
+                .request("POST", "/v1/probes/p/windows", &[], b"")
+                .expect(201);
         } else {
             ensure!(seqs == ["6"], "{messages:?}");
         }
@@ -130,21 +187,34 @@ fn gaps_are_messages_and_large_windows_wait() -> Result<()> {
     Ok(())
 }
 
-/// The log names the setting that an operator must change; nothing is acknowledged. A dry run contacts
-/// nothing.
+/// The log names the setting that an operator must change; nothing is acknowledged. A dry run
+/// contacts nothing.
 #[test]
 fn refusals_of_the_broker_say_what_to_change() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let (broker, node) = (KafkaBroker::new()?, Node::new("node-0")?);
     node.deploy(&json!({ "collectors": [COLLECTOR] }));
-    node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
-    let config = configuration(directory.path(), &[&node], &receiver(&broker, &json!({})), &json!({}))?;
+    node.daemon()
+        .request("POST", "/v1/probes/p/windows", &[], b"")
+        .expect(201);
+    let config = configuration(
+        directory.path(),
+        &[&node],
+        &receiver(&broker, &json!({})),
+        &json!({}),
+    )?;
     let output = stream(&["-f", &config.display().to_string(), "--dry-run"])?;
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    ensure!(output.status.success() && told.contains("/windows key node-0/p"), "{told}");
+    ensure!(
+        output.status.success() && told.contains("/windows key node-0/p"),
+        "{told}"
+    );
     for (more, expected) in [
         (json!({ "create": false }), "there is no topic windows"),
-        (json!({ "ca": broker.path("other") }), "certificate verify failed"),
+        (
+            json!({ "ca": broker.path("other") }),
+            "certificate verify failed",
+        ),
         (json!({ "cert": null, "key": null }), "no answer of Kafka"),
         (json!({ "key": broker.path("none") }), "none: No such file"),
         // The topic of windows deletes old messages.
@@ -152,10 +222,17 @@ fn refusals_of_the_broker_say_what_to_change() -> Result<()> {
         (json!({ "cursorTopic": "old" }), "set it to compact"),
     ] {
         let before = node.unacknowledged();
-        let config = configuration(directory.path(), &[&node], &receiver(&broker, &more), &json!({}))?;
+        let config = configuration(
+            directory.path(),
+            &[&node],
+            &receiver(&broker, &more),
+            &json!({}),
+        )?;
         if expected.is_empty() {
             send_all(&config)?;
-            node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+            node.daemon()
+                .request("POST", "/v1/probes/p/windows", &[], b"")
+                .expect(201);
             continue;
         }
         let running = Stream::start(&config)?;

@@ -1,4 +1,5 @@
-//! `twinprobe stream` against the systems that it sends to: each window arrives once, over all kills.
+//! `twinprobe stream` against the systems that it sends to: each window arrives once, over all
+//! kills.
 
 mod behind;
 mod chaos;

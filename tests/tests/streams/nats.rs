@@ -42,8 +42,8 @@ pub fn messages(server: &NatsServer) -> Result<Vec<Value>> {
     Ok(serde_json::from_value(python(READ, &[&server.url()])?)?)
 }
 
-/// Stream, daemon and server are killed at any moment. JetStream has each window once and in order, even
-/// after its time for ids.
+/// Stream, daemon and server are killed at any moment. JetStream has each window once and in order,
+/// even after its time for ids.
 #[test]
 fn jetstream_has_each_window_once_whatever_is_killed() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -52,7 +52,8 @@ fn jetstream_has_each_window_once_whatever_is_killed() -> Result<()> {
     let mut node = Node::new("gw-1.example")?;
     node.deploy(&json!({ "interval": "50ms", "retain": 10_000, "collectors": [COLLECTOR] }));
     let traffic = node.traffic()?;
-    let to = json!([{ "nats": { "servers": [server.url()], "stream": "WINDOWS", "create": false } }]);
+    let to =
+        json!([{ "nats": { "servers": [server.url()], "stream": "WINDOWS", "create": false } }]);
     let config = configuration(directory.path(), &[&node], &to, &json!({}))?;
     let mut restart = || {
         server.kill()?;
@@ -60,20 +61,38 @@ fn jetstream_has_each_window_once_whatever_is_killed() -> Result<()> {
     };
     kill_in_turn(&mut node, &config, scaled(9, 300), Some(&mut restart))?;
     let sent = traffic.stop()?;
-    node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+    node.daemon()
+        .request("POST", "/v1/probes/p/windows", &[], b"")
+        .expect(201);
     let output = stream(&["-f", &config.display().to_string(), "--once"])?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let messages = messages(&server)?;
-    let packets: u64 = messages.iter().filter_map(|message| message[3].as_u64()).sum();
-    ensure!(packets == sent, "{sent} were sent, {packets} are in {} messages", messages.len());
+    let packets: u64 = messages
+        .iter()
+        .filter_map(|message| message[3].as_u64())
+        .sum();
+    ensure!(
+        packets == sent,
+        "{sent} were sent, {packets} are in {} messages",
+        messages.len()
+    );
     for (index, message) in messages.iter().enumerate() {
         let is_next = message[2] == json!(index + 1);
-        ensure!(is_next && message[0] == "twinprobe.gw-1%2Eexample.p", "{message} is message {}", index + 1);
+        ensure!(
+            is_next && message[0] == "twinprobe.gw-1%2Eexample.p",
+            "{message} is message {}",
+            index + 1
+        );
     }
     Ok(())
 }
 
-/// A secret does not leave over a connection without TLS, if the configuration names authorities or asks for TLS.
+/// A secret does not leave over a connection without TLS, if the configuration names authorities or
+/// asks for TLS.
 #[test]
 fn a_secret_waits_for_tls() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -81,17 +100,32 @@ fn a_secret_waits_for_tls() -> Result<()> {
     let server = NatsServer::new(&directory.path().join("nats"))?;
     let node = Node::new("node-0")?;
     node.deploy(&json!({ "collectors": [COLLECTOR] }));
-    node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+    node.daemon()
+        .request("POST", "/v1/probes/p/windows", &[], b"")
+        .expect(201);
     let token = directory.path().join("token");
     std::fs::write(&token, "hunter2\n")?;
     let send = |more: &[(&str, Value)]| -> Result<_> {
-        let mut options = json!({ "servers": [server.url()], "stream": "WINDOWS", "tokenFile": token });
-        more.iter().for_each(|(name, value)| options[*name] = value.clone());
-        let config = configuration(directory.path(), &[&node], &json!([{ "nats": options }]), &json!({}))?;
+        let mut options =
+            json!({ "servers": [server.url()], "stream": "WINDOWS", "tokenFile": token });
+        more.iter()
+            .for_each(|(name, value)| options[*name] = value.clone());
+        let config = configuration(
+            directory.path(),
+            &[&node],
+            &json!([{ "nats": options }]),
+            &json!({}),
+        )?;
         let output = stream(&["-f", &config.display().to_string(), "--once"])?;
-        Ok((output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned()))
+        Ok((
+            output.status.success(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        ))
     };
-    for more in [("ca", json!(files.path("authority"))), ("tls", json!("require"))] {
+    for more in [
+        ("ca", json!(files.path("authority"))),
+        ("tls", json!("require")),
+    ] {
         let (is_sent, error) = send(&[more])?;
         ensure!(
             !is_sent && error.contains("no connection with TLS") && !error.contains("hunter2"),
@@ -105,8 +139,8 @@ fn a_secret_waits_for_tls() -> Result<()> {
     Ok(())
 }
 
-/// While the server is down, the stream stays within its memory. After the server's return, all windows arrive; a
-/// message reports the gap.
+/// While the server is down, the stream stays within its memory. After the server's return, all
+/// windows arrive; a message reports the gap.
 #[test]
 fn a_server_that_is_away_costs_no_more_than_the_memory() -> Result<()> {
     let directory = tempfile::tempdir()?;

@@ -33,9 +33,15 @@ fn node() -> Result<Node> {
 fn questions(node: &Node) -> u64 {
     let page = node.daemon().get("/metrics").expect(200);
     let of_windows = |line: &&str| {
-        line.starts_with("twinprobe_http_requests_total{method=\"GET\",route=\"/v1/probes/{name}/windows")
+        line.starts_with(
+            "twinprobe_http_requests_total{method=\"GET\",route=\"/v1/probes/{name}/windows",
+        )
     };
-    let counts = page.text().lines().filter(of_windows).filter_map(|line| line.rsplit(' ').next());
+    let counts = page
+        .text()
+        .lines()
+        .filter(of_windows)
+        .filter_map(|line| line.rsplit(' ').next());
     counts.filter_map(|count| count.parse::<u64>().ok()).sum()
 }
 
@@ -47,7 +53,8 @@ fn an_outage_costs_no_more_than_the_memory_and_the_daemon_nothing() -> Result<()
     server.kill()?;
     let node = node()?;
     (0..WINDOWS[0]).for_each(|_| drop(close(&node, "p")));
-    let to = json!([{ "nats": { "servers": [server.url()], "stream": "WINDOWS", "create": false } }]);
+    let to =
+        json!([{ "nats": { "servers": [server.url()], "stream": "WINDOWS", "create": false } }]);
     let more = json!({ "memory": MEMORY, "listen": "127.0.0.1:0" });
     let running = Stream::start(&configuration(directory.path(), &[&node], &to, &more)?)?;
     let memory = || running.sample("twinprobe_stream_memory_bytes{receiver=\"nats\"}");
@@ -66,7 +73,10 @@ fn an_outage_costs_no_more_than_the_memory_and_the_daemon_nothing() -> Result<()
         ensure!(bytes <= MEMORY as f64, "{bytes}");
     }
     let asked = questions(&node) - asked;
-    ensure!(asked == 0, "the daemon was asked {asked} times for windows that the stream can't take");
+    ensure!(
+        asked == 0,
+        "the daemon was asked {asked} times for windows that the stream can't take"
+    );
     let most = before.total_kib + (MEMORY >> 10) + BESIDE;
     let after = Resident::of(running.pid())?;
     ensure!(after.peak_kib <= most, "{before:?}, {after:?}");
@@ -77,10 +87,18 @@ fn an_outage_costs_no_more_than_the_memory_and_the_daemon_nothing() -> Result<()
         Ok(())
     })?;
     let after = Resident::of(running.pid())?;
-    ensure!(after.peak_kib <= most, "{before:?}, {after:?} once the receiver was back");
+    ensure!(
+        after.peak_kib <= most,
+        "{before:?}, {after:?} once the receiver was back"
+    );
     running.terminate()?;
-    let seqs: Vec<_> = messages(&server)?.iter().map(|message| message[2].clone()).collect();
-    let expected: Vec<_> = (1..=WINDOWS.iter().sum::<u64>()).map(|seq| json!(seq)).collect();
+    let seqs: Vec<_> = messages(&server)?
+        .iter()
+        .map(|message| message[2].clone())
+        .collect();
+    let expected: Vec<_> = (1..=WINDOWS.iter().sum::<u64>())
+        .map(|seq| json!(seq))
+        .collect();
     ensure!(seqs == expected, "{seqs:?}");
     println!("{before:?} before, {after:?} after {} windows", seqs.len());
     Ok(())

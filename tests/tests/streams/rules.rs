@@ -1,4 +1,5 @@
-//! Rules over the windows of three nodes, each with a real daemon. The stream that runs them is killed in between.
+//! Rules over the windows of three nodes, each with a real daemon. The stream that runs them is
+//! killed in between.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,8 +25,16 @@ struct Running(Child);
 impl Running {
     fn start(rule: &Path, nodes: &[Node]) -> Result<Self> {
         let mut command = stream_command(&["--name", COLLECTOR, "--rules"])?;
-        command.arg(rule).arg("--from").args(nodes.iter().map(Node::url));
-        Ok(Self(command.stderr(Stdio::null()).spawn().context("twinprobe-stream runs")?))
+        command
+            .arg(rule)
+            .arg("--from")
+            .args(nodes.iter().map(Node::url));
+        Ok(Self(
+            command
+                .stderr(Stdio::null())
+                .spawn()
+                .context("twinprobe-stream runs")?,
+        ))
     }
 }
 
@@ -39,7 +48,10 @@ impl Drop for Running {
 /// A rule that deploys the probe `fine` where the condition holds.
 pub fn rule(when: &str, on: &str) -> Value {
     let mut config = counter_config("mon0", "XDP_PASS");
-    config.as_object_mut().expect("an object").remove("interface");
+    config
+        .as_object_mut()
+        .expect("an object")
+        .remove("interface");
     json!({
         "scope": "fleet", "on": on, "watch": "p", "when": when, "cooldown": "0s",
         "do": [{ "apply": { "name": "fine", "config": config, "expires": "10m" } }, { "mark": "many" }],
@@ -52,7 +64,10 @@ pub fn nodes(window: &Value, folder: &Path) -> Result<Vec<Node>> {
         let log = folder.join(name).display().to_string();
         Node::with(name, &["--audit-log", &log])
     };
-    let nodes = ["a", "b", "c"].map(start).into_iter().collect::<Result<Vec<_>>>()?;
+    let nodes = ["a", "b", "c"]
+        .map(start)
+        .into_iter()
+        .collect::<Result<Vec<_>>>()?;
     nodes.iter().for_each(|node| node.deploy(window));
     Ok(nodes)
 }
@@ -61,7 +76,9 @@ pub fn nodes(window: &Value, folder: &Path) -> Result<Vec<Node>> {
 fn wait_for_windows_of_all(nodes: &[Node]) -> Result<()> {
     for node in nodes {
         wait_for("a judged window", PATIENCE, || {
-            let list = node.daemon().json(&format!("/v1/probes/p/windows?collector={COLLECTOR}"));
+            let list = node
+                .daemon()
+                .json(&format!("/v1/probes/p/windows?collector={COLLECTOR}"));
             ensure!(list["after"].as_u64() > Some(0), "{list}");
             Ok(())
         })?;
@@ -72,10 +89,16 @@ fn wait_for_windows_of_all(nodes: &[Node]) -> Result<()> {
 /// Returns the texts of the marks in the audit log of a node.
 pub fn marks(folder: &Path, node: &str) -> Result<Vec<String>> {
     let text = fs::read_to_string(folder.join(node))?;
-    let lines = text.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>()?;
-    let marks =
-        lines.iter().filter(|line| line["what"] == "POST /v1/probes/p/mark" && line["outcome"] == 204);
-    Ok(marks.map(|line| line["message"].as_str().unwrap_or_default().to_owned()).collect())
+    let lines = text
+        .lines()
+        .map(serde_json::from_str)
+        .collect::<Result<Vec<Value>, _>>()?;
+    let marks = lines
+        .iter()
+        .filter(|line| line["what"] == "POST /v1/probes/p/mark" && line["outcome"] == 204);
+    Ok(marks
+        .map(|line| line["message"].as_str().unwrap_or_default().to_owned())
+        .collect())
 }
 
 /// Returns the creations and removals of `fine` at a node, with the reasons.
@@ -84,7 +107,8 @@ fn changes(node: &Node) -> Vec<(String, String)> {
     let entries = history["history"].as_array().cloned().unwrap_or_default();
     let own = entries.iter().filter(|entry| entry["probe"] == "fine");
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    own.map(|entry| (text(&entry["change"]), text(&entry["message"]))).collect()
+    own.map(|entry| (text(&entry["change"]), text(&entry["message"])))
+        .collect()
 }
 
 fn wait_for_fine(node: &Node, is_there: bool) -> Result<()> {
@@ -101,25 +125,34 @@ fn a_rule_acts_where_it_holds_and_goes_on_after_a_kill() -> Result<()> {
     let window = json!({ "interval": "500ms", "retain": 10_000, "collectors": [COLLECTOR] });
     let nodes = nodes(&window, directory.path())?;
     let path = directory.path().join("flood.yaml");
-    fs::write(&path, rule("sum(ingress.packets) > 50", "where").to_string())?;
+    fs::write(
+        &path,
+        rule("sum(ingress.packets) > 50", "where").to_string(),
+    )?;
     let running = Running::start(&path, &nodes)?;
     let traffic = nodes[1].traffic()?;
     wait_for_fine(&nodes[1], true)?;
     let fine = nodes[1].daemon().json("/v1/probes/fine");
     ensure!(fine["labels"]["fleet_rule"] == "flood", "{fine}");
-    ensure!(fine["interfaces"][0]["interface"] == "mon0" && fine["expires_at"].is_string(), "{fine}");
+    ensure!(
+        fine["interfaces"][0]["interface"] == "mon0" && fine["expires_at"].is_string(),
+        "{fine}"
+    );
     wait_for("a mark", PATIENCE, || {
         ensure!(!marks(directory.path(), "b")?.is_empty());
         Ok(())
     })?;
     drop(running);
 
-    // The next stream knows from the daemons that the rule has fired, and judges the windows since then.
+    // The next stream knows from the daemons that the rule has fired, and judges the windows since
+    // then.
     let _running = Running::start(&path, &nodes)?;
     let newest = || nodes[1].daemon().json("/v1/probes/p")["windows"]["newest"].as_u64();
     let seen = newest().unwrap_or_default();
     wait_for("acknowledgements", PATIENCE, || {
-        let list = nodes[1].daemon().json(&format!("/v1/probes/p/windows?collector={COLLECTOR}"));
+        let list = nodes[1]
+            .daemon()
+            .json(&format!("/v1/probes/p/windows?collector={COLLECTOR}"));
         ensure!(list["after"].as_u64() > Some(seen), "{list}");
         Ok(())
     })?;
@@ -132,15 +165,29 @@ fn a_rule_acts_where_it_holds_and_goes_on_after_a_kill() -> Result<()> {
     let found = changes(&nodes[1]);
     let kinds: Vec<&str> = found.iter().map(|(kind, _)| kind.as_str()).collect();
     ensure!(kinds == ["created", "removed"], "{found:?}");
-    ensure!(found.iter().all(|(_, why)| why.starts_with("fleet rule flood, ")), "{found:?}");
+    ensure!(
+        found
+            .iter()
+            .all(|(_, why)| why.starts_with("fleet rule flood, ")),
+        "{found:?}"
+    );
     for (node, name) in [(&nodes[0], "a"), (&nodes[2], "c")] {
-        ensure!(changes(node).is_empty(), "the condition holds at one node only");
-        ensure!(marks(directory.path(), name)?.is_empty(), "the same holds for marks");
+        ensure!(
+            changes(node).is_empty(),
+            "the condition holds at one node only"
+        );
+        ensure!(
+            marks(directory.path(), name)?.is_empty(),
+            "the same holds for marks"
+        );
     }
     // After the kill, the same mark may come again.
     let mut marks = marks(directory.path(), "b")?;
     marks.dedup();
-    ensure!(marks.len() == 1 && marks[0] == format!("{}: many", found[0].1), "{marks:?}, {found:?}");
+    ensure!(
+        marks.len() == 1 && marks[0] == format!("{}: many", found[0].1),
+        "{marks:?}, {found:?}"
+    );
     Ok(())
 }
 
@@ -161,16 +208,21 @@ fn check_notification(receiver: &TcpListener) -> Result<()> {
     let length: usize = headers.get("content-length").context("a length")?.parse()?;
     let mut body = vec![0; length];
     stream.read_exact(&mut body)?;
-    stream.get_mut().write_all(b"HTTP/1.1 204 No Content\r\n\r\n")?;
+    stream
+        .get_mut()
+        .write_all(b"HTTP/1.1 204 No Content\r\n\r\n")?;
     let is_signed = |key| webhook::is_signed(|name| headers.get(name).cloned(), &body, key);
     ensure!(is_signed(KEY)? && !is_signed("another key")?, "{headers:?}");
     let body: Value = serde_json::from_slice(&body)?;
-    ensure!(body["rule"] == "spread" && body["nodes"].is_array(), "{body}");
+    ensure!(
+        body["rule"] == "spread" && body["nodes"].is_array(),
+        "{body}"
+    );
     Ok(())
 }
 
-/// A number below the threshold at each node exceeds it in the sum of all nodes. A probe of another owner
-/// stays.
+/// A number below the threshold at each node exceeds it in the sum of all nodes. A probe of another
+/// owner stays.
 #[test]
 fn a_rule_sees_what_no_node_sees_alone() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -179,7 +231,8 @@ fn a_rule_sees_what_no_node_sees_alone() -> Result<()> {
     let other = counter_config("mon0", "XDP_PASS");
     nodes[2].daemon().put("/v1/probes/fine", &other).expect(201);
     let path = directory.path().join("spread.yaml");
-    // Each node has about 2,000 packets in a window at most; two nodes together exceed one node's maximum.
+    // Each node has about 2,000 packets in a window at most; two nodes together exceed one node's
+    // maximum.
     let mut spread = rule("sum(ingress.packets) > 2500", "where");
     let receiver = TcpListener::bind("127.0.0.1:0")?;
     let notify = json!({ "notify": format!("http://{}/hook", receiver.local_addr()?) });
@@ -193,13 +246,18 @@ fn a_rule_sees_what_no_node_sees_alone() -> Result<()> {
     let _traffic = [nodes[0].traffic()?, nodes[1].traffic()?];
     wait_for_fine(&nodes[0], true)?;
     wait_for_fine(&nodes[1], true)?;
-    ensure!(nodes[2].daemon().json("/v1/probes/fine")["labels"]["fleet_rule"].is_null(), "it is untouched");
+    ensure!(
+        nodes[2].daemon().json("/v1/probes/fine")["labels"]["fleet_rule"].is_null(),
+        "it is untouched"
+    );
     check_notification(&receiver)?;
     wait_for("the samples of the rule", PATIENCE, || {
         let sample = |name: &str, rule: &str| {
             running.sample(&format!("twinprobe_stream_rule_{name}{{rule=\"{rule}\"}}"))
         };
-        ensure!(sample("periods_total", "spread")? >= 1.0 && sample("firings_total", "spread")? >= 1.0);
+        ensure!(
+            sample("periods_total", "spread")? >= 1.0 && sample("firings_total", "spread")? >= 1.0
+        );
         // The node with a probe of another owner refuses.
         ensure!(sample("failures_total", "spread")? >= 1.0, "no failure");
         ensure!(sample("stopped", "spread")? == 0.0 && sample("nodes", "spread")? == 3.0);
@@ -207,17 +265,20 @@ fn a_rule_sees_what_no_node_sees_alone() -> Result<()> {
     })
 }
 
-/// A change goes to the nodes where the rule's condition holds. It is taken back, also by the next process.
-/// An operator's later change stays.
+/// A change goes to the nodes where the rule's condition holds. It is taken back, also by the next
+/// process. An operator's later change stays.
 #[test]
 fn a_change_goes_where_it_holds_and_is_taken_back() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let window = json!({ "interval": "500ms", "retain": 10_000, "collectors": [COLLECTOR] });
     let nodes = nodes(&window, directory.path())?;
     for node in &nodes {
-        node.daemon().put("/v1/probes/q", &counter_config("mon0", "XDP_PASS")).expect(201);
+        node.daemon()
+            .put("/v1/probes/q", &counter_config("mon0", "XDP_PASS"))
+            .expect(201);
     }
-    let sample = |node: &Node| node.daemon().json("/v1/probes/q")["config"]["ingress"]["sample"].as_u64();
+    let sample =
+        |node: &Node| node.daemon().json("/v1/probes/q")["config"]["ingress"]["sample"].as_u64();
     let path = directory.path().join("coarse.yaml");
     let mut coarse = rule("sum(ingress.packets) > 50", "where");
     coarse["do"]
@@ -234,7 +295,10 @@ fn a_change_goes_where_it_holds_and_is_taken_back() -> Result<()> {
     let _running = Running::start(&path, &nodes)?;
     drop(traffic);
     wait_for_fine(&nodes[1], false)?;
-    ensure!(sample(&nodes[1]).is_none(), "the change is taken back before the probe is removed");
+    ensure!(
+        sample(&nodes[1]).is_none(),
+        "the change is taken back before the probe is removed"
+    );
     let revisions = nodes[1].daemon().json("/v1/probes/q/revisions");
     let reasons: Vec<&str> = revisions["revisions"]
         .as_array()
@@ -242,8 +306,16 @@ fn a_change_goes_where_it_holds_and_is_taken_back() -> Result<()> {
         .flatten()
         .filter_map(|one| one["message"].as_str())
         .collect();
-    ensure!(reasons.len() == 2 && reasons[1].ends_with(", taken back"), "{revisions}");
-    ensure!(reasons.iter().all(|why| why.starts_with("fleet rule coarse, ")), "{revisions}");
+    ensure!(
+        reasons.len() == 2 && reasons[1].ends_with(", taken back"),
+        "{revisions}"
+    );
+    ensure!(
+        reasons
+            .iter()
+            .all(|why| why.starts_with("fleet rule coarse, ")),
+        "{revisions}"
+    );
 
     let traffic = nodes[1].traffic()?;
     wait_for_fine(&nodes[1], true)?;
@@ -253,12 +325,15 @@ fn a_change_goes_where_it_holds_and_is_taken_back() -> Result<()> {
     nodes[1].daemon().put("/v1/probes/q", &other).expect(200);
     drop(traffic);
     wait_for_fine(&nodes[1], false)?;
-    ensure!(sample(&nodes[1]) == Some(16), "it stays as the operator wants it");
+    ensure!(
+        sample(&nodes[1]) == Some(16),
+        "it stays as the operator wants it"
+    );
     Ok(())
 }
 
-/// Each node deploys a template of its own, with the sum over all nodes in it. The stream is not the author of a template that
-/// decides about packets.
+/// Each node deploys a template of its own, with the sum over all nodes in it. The stream is not
+/// the author of a template that decides about packets.
 #[test]
 fn a_template_of_each_node_gets_the_values_of_all_nodes() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -270,7 +345,9 @@ fn a_template_of_each_node_gets_the_values_of_all_nodes() -> Result<()> {
         if name == "c" {
             template["ingress"]["verdict"] = json!("enforce");
         }
-        node.daemon().put("/v1/templates/counter", &template).expect(201);
+        node.daemon()
+            .put("/v1/templates/counter", &template)
+            .expect(201);
     }
     let path = directory.path().join("ready.yaml");
     let mut ready = rule("sum(ingress.packets) > 50", "all");
@@ -279,7 +356,10 @@ fn a_template_of_each_node_gets_the_values_of_all_nodes() -> Result<()> {
     decides["ingress"]["verdict"] = json!("enforce");
     nodes[2].daemon().put("/v1/probes/q", &decides).expect(201);
     let coarse = json!({ "change": { "name": "q", "sample": 4 } });
-    ready["do"].as_array_mut().context("actions")?.insert(1, coarse);
+    ready["do"]
+        .as_array_mut()
+        .context("actions")?
+        .insert(1, coarse);
     fs::write(&path, ready.to_string())?;
     let _running = Running::start(&path, &nodes)?;
     wait_for_windows_of_all(&nodes)?;
@@ -290,15 +370,27 @@ fn a_template_of_each_node_gets_the_values_of_all_nodes() -> Result<()> {
     })?;
     let labels = |node: &Node| node.daemon().json("/v1/probes/fine")["labels"].clone();
     let (first, second) = (labels(&nodes[0]), labels(&nodes[1]));
-    ensure!(first["of"] == "a" && second["of"] == "b" && first["sum"] == second["sum"], "{first} {second}");
-    ensure!(first["sum"].as_str().and_then(|sum| sum.parse().ok()) > Some(50_u64), "{first}");
-    ensure!(changes(&nodes[2]).is_empty(), "the template decides about packets");
+    ensure!(
+        first["of"] == "a" && second["of"] == "b" && first["sum"] == second["sum"],
+        "{first} {second}"
+    );
+    ensure!(
+        first["sum"].as_str().and_then(|sum| sum.parse().ok()) > Some(50_u64),
+        "{first}"
+    );
+    ensure!(
+        changes(&nodes[2]).is_empty(),
+        "the template decides about packets"
+    );
     let refused = fs::read_to_string(directory.path().join("c"))?;
     for put in ["PUT /v1/probes/fine", "PUT /v1/probes/q"] {
         let mut puts = refused.lines().filter(|line| line.contains(put));
         ensure!(puts.any(|line| line.contains("403")), "{put}: {refused}");
     }
-    ensure!(nodes[2].daemon().json("/v1/probes/q")["revision"] == 1, "a probe that decides stays as it is");
+    ensure!(
+        nodes[2].daemon().json("/v1/probes/q")["revision"] == 1,
+        "a probe that decides stays as it is"
+    );
     Ok(())
 }
 
@@ -319,7 +411,10 @@ fn rules_that_a_stream_can_not_run_are_refused() -> Result<()> {
         fs::write(&path, document.to_string())?;
         let output = stream(&["--once", "--rules", path.to_str().context("UTF-8")?])?;
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(output.status.code() == Some(2) && told.contains(said), "{told}");
+        ensure!(
+            output.status.code() == Some(2) && told.contains(said),
+            "{told}"
+        );
     }
     Ok(())
 }

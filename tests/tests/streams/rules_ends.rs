@@ -1,5 +1,5 @@
-//! The ends of rules over a fleet: `--once`, unreachable receivers of notifications, mistakes, and windows that no
-//! longer fit.
+//! The ends of rules over a fleet: `--once`, unreachable receivers of notifications, mistakes, and
+//! windows that no longer fit.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,9 +25,15 @@ const SOON: Duration = Duration::from_secs(60);
 /// Runs a stream with `--once` over a rule. It must end soon.
 fn once(path: &Path, nodes: &[&Node], more: &[&str]) -> Result<Output> {
     let mut command = stream_command(&["--once", "--name", COLLECTOR, "--rules"])?;
-    command.arg(path).args(more).arg("--from").args(nodes.iter().map(|node| node.url()));
+    command
+        .arg(path)
+        .args(more)
+        .arg("--from")
+        .args(nodes.iter().map(|node| node.url()));
     let mut child = command.stderr(Stdio::piped()).spawn()?;
-    let ended = wait_for("the end of the stream", SOON, || child.try_wait()?.context("it runs"));
+    let ended = wait_for("the end of the stream", SOON, || {
+        child.try_wait()?.context("it runs")
+    });
     if ended.is_err() {
         child.kill()?;
     }
@@ -49,7 +55,12 @@ fn receiver(address: SocketAddr) -> Result<Arc<Mutex<Vec<String>>>> {
         for stream in listener.incoming().flatten() {
             let mut stream = BufReader::new(stream);
             let (mut identity, mut length) = (None, 0);
-            for line in stream.by_ref().lines().map_while(Result::ok).take_while(|line| !line.is_empty()) {
+            for line in stream
+                .by_ref()
+                .lines()
+                .map_while(Result::ok)
+                .take_while(|line| !line.is_empty())
+            {
                 let line = line.to_lowercase();
                 if let Some(value) = line.strip_prefix("idempotency-key: ") {
                     identity = Some(value.to_owned());
@@ -61,7 +72,9 @@ fn receiver(address: SocketAddr) -> Result<Arc<Mutex<Vec<String>>>> {
             }
             let _ = stream.read_exact(&mut vec![0; length]);
             seen.lock().expect("no panic").extend(identity);
-            let _ = stream.get_mut().write_all(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n");
+            let _ = stream
+                .get_mut()
+                .write_all(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n");
         }
     });
     Ok(found)
@@ -69,7 +82,9 @@ fn receiver(address: SocketAddr) -> Result<Arc<Mutex<Vec<String>>>> {
 
 /// Closes a window by a request.
 fn close(node: &Node) {
-    node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+    node.daemon()
+        .request("POST", "/v1/probes/p/windows", &[], b"")
+        .expect(201);
 }
 
 /// The period is open for an hour, one node has no window, and one is unreachable.
@@ -79,11 +94,21 @@ fn a_stream_with_rules_ends_once_nothing_is_left() -> Result<()> {
     let window = json!({ "interval": "1h", "retain": 10_000, "collectors": [COLLECTOR] });
     let nodes = nodes(&window, directory.path())?;
     let path = directory.path().join("flood.yaml");
-    fs::write(&path, rule("count(ingress.packets) >= 0", "where").to_string())?;
+    fs::write(
+        &path,
+        rule("count(ingress.packets) >= 0", "where").to_string(),
+    )?;
     close(&nodes[0]);
     let output = once(&path, &[&nodes[0], &nodes[1]], &[])?;
-    ensure!(output.status.success() && told(&output).contains("sent 1 windows"), "{}", told(&output));
-    ensure!(marks(directory.path(), "a")?.len() == 1, "the rule has fired");
+    ensure!(
+        output.status.success() && told(&output).contains("sent 1 windows"),
+        "{}",
+        told(&output)
+    );
+    ensure!(
+        marks(directory.path(), "a")?.len() == 1,
+        "the rule has fired"
+    );
     nodes[2].daemon().pause();
     close(&nodes[1]);
     let output = once(&path, &[&nodes[1]], &["--log-format", "json"])?;
@@ -91,7 +116,11 @@ fn a_stream_with_rules_ends_once_nothing_is_left() -> Result<()> {
     nodes[2].daemon().resume();
     // A socket at which no daemon listens.
     let mut command = stream_command(&["--once", "--name", COLLECTOR, "--rules"])?;
-    command.arg(&path).arg("--from").arg(nodes[0].url()).arg("unix:/nonexistent/twinprobe.sock");
+    command
+        .arg(&path)
+        .arg("--from")
+        .arg(nodes[0].url())
+        .arg("unix:/nonexistent/twinprobe.sock");
     let output = command.output()?;
     ensure!(
         output.status.code() == Some(1) && told(&output).contains("some are missing"),
@@ -104,7 +133,11 @@ fn a_stream_with_rules_ends_once_nothing_is_left() -> Result<()> {
     fs::write(&path, other.to_string())?;
     let output = once(&path, &[&nodes[0]], &[])?;
     let said = "no daemon has the watched probe";
-    ensure!(output.status.code() == Some(1) && told(&output).contains(said), "{}", told(&output));
+    ensure!(
+        output.status.code() == Some(1) && told(&output).contains(said),
+        "{}",
+        told(&output)
+    );
     Ok(())
 }
 
@@ -119,13 +152,17 @@ fn a_full_memory_does_not_stop_a_stream() -> Result<()> {
     }
     let path = directory.path().join("flood.yaml");
     fs::write(&path, rule("sum(ingress.packets) > 5", "where").to_string())?;
-    let output = once(&path, &[&nodes[0], &nodes[1]], &["--memory", "1MiB", "--log-level", "error"])?;
+    let output = once(
+        &path,
+        &[&nodes[0], &nodes[1]],
+        &["--memory", "1MiB", "--log-level", "error"],
+    )?;
     ensure!(output.status.success(), "{}", told(&output));
     Ok(())
 }
 
-/// The actions after the notification are taken at once. The notification comes after a kill of the stream, with the
-/// same identity.
+/// The actions after the notification are taken at once. The notification comes after a kill of the
+/// stream, with the same identity.
 #[test]
 fn a_receiver_that_is_away_holds_up_no_action_of_a_fleet() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -146,16 +183,28 @@ fn a_receiver_that_is_away_holds_up_no_action_of_a_fleet() -> Result<()> {
         Ok(())
     })?;
     drop(traffic);
-    let sample = |name: &str| running.sample(&format!("twinprobe_stream_rule_{name}{{rule=\"flood\"}}"));
+    let sample =
+        |name: &str| running.sample(&format!("twinprobe_stream_rule_{name}{{rule=\"flood\"}}"));
     ensure!(sample("notifications_waiting")? >= 1.0, "{}", running.log());
     let periods = sample("periods_total")?;
     wait_for("more periods", PATIENCE, || {
         ensure!(sample("periods_total")? > periods + 8.0);
         Ok(())
     })?;
-    ensure!(running.log().contains("a notification did not arrive; it is sent again"), "{}", running.log());
-    ensure!(nodes[1].unacknowledged() > 6, "the windows of the firing are needed");
-    let seen = marks(directory.path(), "b")?.into_iter().collect::<BTreeSet<_>>();
+    ensure!(
+        running
+            .log()
+            .contains("a notification did not arrive; it is sent again"),
+        "{}",
+        running.log()
+    );
+    ensure!(
+        nodes[1].unacknowledged() > 6,
+        "the windows of the firing are needed"
+    );
+    let seen = marks(directory.path(), "b")?
+        .into_iter()
+        .collect::<BTreeSet<_>>();
     running.kill()?;
     let running = Stream::start(&config)?;
     let identities = receiver(address)?;
@@ -168,11 +217,23 @@ fn a_receiver_that_is_away_holds_up_no_action_of_a_fleet() -> Result<()> {
         ensure!(left <= 4, "{left}");
         Ok(())
     })?;
-    let identities: BTreeSet<String> = identities.lock().expect("no panic").iter().cloned().collect();
-    let marks = marks(directory.path(), "b")?.into_iter().collect::<BTreeSet<_>>();
-    ensure!(identities.len() == marks.len() && marks == seen, "{identities:?}, {marks:?}, {seen:?}");
+    let identities: BTreeSet<String> = identities
+        .lock()
+        .expect("no panic")
+        .iter()
+        .cloned()
+        .collect();
+    let marks = marks(directory.path(), "b")?
+        .into_iter()
+        .collect::<BTreeSet<_>>();
     ensure!(
-        identities.iter().all(|one| one.starts_with("flood/b/") && one.ends_with("/0")),
+        identities.len() == marks.len() && marks == seen,
+        "{identities:?}, {marks:?}, {seen:?}"
+    );
+    ensure!(
+        identities
+            .iter()
+            .all(|one| one.starts_with("flood/b/") && one.ends_with("/0")),
         "{identities:?}"
     );
     running.terminate()
@@ -192,40 +253,70 @@ fn mistakes_that_windows_show_are_refused_at_the_start() -> Result<()> {
             "when: sum(ingress.missing) > 1",
             "wrong.yaml:3:1: when, column 12: ingress has no metric \"missing\"",
         ),
-        ("when: sum(ingress.packets) > 'a'", "wrong.yaml:3:1: when, column 22: > compares two of one kind"),
+        (
+            "when: sum(ingress.packets) > 'a'",
+            "wrong.yaml:3:1: when, column 22: > compares two of one kind",
+        ),
         (
             "when: count(ingress.packets) > 1\nuntil: top(egress.packets) == ''",
             "wrong.yaml:4:1: until, column 11: ",
         ),
-        ("when: sum(ingress.packets >", "wrong.yaml:3:1: when, column "),
+        (
+            "when: sum(ingress.packets >",
+            "wrong.yaml:3:1: when, column ",
+        ),
         ("wen: sum(ingress.packets) > 1", "wen"),
     ] {
-        fs::write(&path, format!("scope: fleet\nwatch: p\n{text}\ndo: [ {{ mark: many }} ]\n"))?;
+        fs::write(
+            &path,
+            format!("scope: fleet\nwatch: p\n{text}\ndo: [ {{ mark: many }} ]\n"),
+        )?;
         for more in [&[][..], &["--dry-run"]] {
             let mut command = stream_command(&["--name", COLLECTOR, "--rules"])?;
-            command.arg(&path).args(more).arg("--from").args(of.iter().map(|node| node.url()));
-            let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+            command
+                .arg(&path)
+                .args(more)
+                .arg("--from")
+                .args(of.iter().map(|node| node.url()));
+            let mut child = command
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped())
+                .spawn()?;
             let ended = wait_for("the refusal", SOON, || child.try_wait()?.context("it runs"));
             child.kill()?;
             let output = child.wait_with_output()?;
-            ensure!(ended?.code() == Some(2) && told(&output).contains(said), "{said}: {}", told(&output));
+            ensure!(
+                ended?.code() == Some(2) && told(&output).contains(said),
+                "{said}: {}",
+                told(&output)
+            );
         }
     }
     ensure!(nodes[1].unacknowledged() == 1, "no window was judged");
     Ok(())
 }
 
-/// The probe is replaced by one without the metric: the rule counts its windows as unjudged and reports them.
+/// The probe is replaced by one without the metric: the rule counts its windows as unjudged and
+/// reports them.
 #[test]
 fn windows_that_no_longer_fit_are_told() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let window = json!({ "interval": "500ms", "retain": 10_000, "collectors": [COLLECTOR] });
     let nodes = nodes(&window, directory.path())?;
     let path = directory.path().join("flood.yaml");
-    fs::write(&path, rule("sum(ingress.packets) < 1000000", "where").to_string())?;
+    fs::write(
+        &path,
+        rule("sum(ingress.packets) < 1000000", "where").to_string(),
+    )?;
     let more = json!({ "listen": "127.0.0.1:0", "rules": [path] });
-    let running = Stream::start(&configuration(directory.path(), &[&nodes[0]], &json!([]), &more)?)?;
-    let sample = |name: &str| running.sample(&format!("twinprobe_stream_rule_{name}{{rule=\"flood\"}}"));
+    let running = Stream::start(&configuration(
+        directory.path(),
+        &[&nodes[0]],
+        &json!([]),
+        &more,
+    )?)?;
+    let sample =
+        |name: &str| running.sample(&format!("twinprobe_stream_rule_{name}{{rule=\"flood\"}}"));
     wait_for("the firing", PATIENCE, || {
         ensure!(sample("firings_total")? == 1.0);
         Ok(())
@@ -240,8 +331,18 @@ fn windows_that_no_longer_fit_are_told() -> Result<()> {
         Ok(())
     })?;
     let said = "windows of the watched probe can't be judged";
-    ensure!(running.log().matches(said).count() == 1, "{}", running.log());
-    ensure!(running.log().contains("when, column 12: ingress has no metric"), "{}", running.log());
+    ensure!(
+        running.log().matches(said).count() == 1,
+        "{}",
+        running.log()
+    );
+    ensure!(
+        running
+            .log()
+            .contains("when, column 12: ingress has no metric"),
+        "{}",
+        running.log()
+    );
     let judged = sample("periods_total")?;
     nodes[0].deploy_again(&window);
     wait_for("windows that fit again", PATIENCE, || {

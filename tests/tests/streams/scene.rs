@@ -44,11 +44,28 @@ impl Node {
     }
 
     /// Makes a node in this topology, whose daemon has these directories.
-    pub fn in_place(topology: Topology, directories: Directories, name: &str, more: &[&str]) -> Result<Self> {
-        let options = DaemonOptions::default().argument("--node-name").argument(name);
-        let options = more.iter().fold(options, |options, argument| options.argument(argument));
-        let daemon = Some(Daemon::start_in(topology.monitor(), &options, directories.into())?);
-        Ok(Self { topology, daemon, options })
+    pub fn in_place(
+        topology: Topology,
+        directories: Directories,
+        name: &str,
+        more: &[&str],
+    ) -> Result<Self> {
+        let options = DaemonOptions::default()
+            .argument("--node-name")
+            .argument(name);
+        let options = more
+            .iter()
+            .fold(options, |options, argument| options.argument(argument));
+        let daemon = Some(Daemon::start_in(
+            topology.monitor(),
+            &options,
+            directories.into(),
+        )?);
+        Ok(Self {
+            topology,
+            daemon,
+            options,
+        })
     }
 
     /// Deploys the probe with this `window` of its configuration.
@@ -91,13 +108,22 @@ impl Node {
 
     /// Sends so many packets per second until [`Running::stop`].
     pub fn traffic_of(&self, rate: u64) -> Result<Running> {
-        let generator = Generator::new(self.topology.generator(), "gen0", GeneratorOptions::default())?;
-        Ok(generator.spawn(Load { rate: Some(rate), ..Load::default() }))
+        let generator = Generator::new(
+            self.topology.generator(),
+            "gen0",
+            GeneratorOptions::default(),
+        )?;
+        Ok(generator.spawn(Load {
+            rate: Some(rate),
+            ..Load::default()
+        }))
     }
 
     /// The windows that the stream has not acknowledged.
     pub fn unacknowledged(&self) -> usize {
-        let list = self.daemon().json(&format!("/v1/probes/p/windows?collector={COLLECTOR}"));
+        let list = self
+            .daemon()
+            .json(&format!("/v1/probes/p/windows?collector={COLLECTOR}"));
         list["windows"].as_array().map_or(0, Vec::len)
     }
 
@@ -111,9 +137,10 @@ impl Node {
     }
 }
 
-/// Runs a stream and kills it, its server and the daemon in turn, each a while after the stream has acknowledged more.
-/// Kills the stream in the end, and leaves the rest of the windows to the next stream. `server` kills the server and
-/// starts it again; without `server` the stream is killed instead.
+/// Runs a stream and kills it, its server and the daemon in turn, each a while after the stream has
+/// acknowledged more. Kills the stream in the end, and leaves the rest of the windows to the next
+/// stream. `server` kills the server and starts it again; without `server` the stream is killed
+/// instead.
 pub fn kill_in_turn(
     node: &mut Node,
     config: &Path,
@@ -123,7 +150,9 @@ pub fn kill_in_turn(
     let (mut acknowledged, mut running) = (0, Stream::start(config)?);
     for kill in 0..kills {
         wait_for("an acknowledgement", PATIENCE, || {
-            let list = node.daemon().json(&format!("/v1/probes/p/windows?collector={COLLECTOR}"));
+            let list = node
+                .daemon()
+                .json(&format!("/v1/probes/p/windows?collector={COLLECTOR}"));
             let after = list["after"].as_u64().unwrap_or_default();
             ensure!(after > acknowledged, "{list}");
             acknowledged = after;
@@ -163,7 +192,12 @@ pub fn stream(arguments: &[&str]) -> Result<Output> {
 }
 
 /// Writes a configuration for a stream from `nodes`, with these receivers and further fields.
-pub fn configuration(directory: &Path, nodes: &[&Node], to: &Value, more: &Value) -> Result<PathBuf> {
+pub fn configuration(
+    directory: &Path,
+    nodes: &[&Node],
+    to: &Value,
+    more: &Value,
+) -> Result<PathBuf> {
     let servers: Vec<String> = nodes.iter().map(|node| node.url()).collect();
     let mut config = json!({ "name": COLLECTOR, "from": { "servers": servers }, "to": to });
     for (name, value) in more.as_object().into_iter().flatten() {
@@ -175,8 +209,8 @@ pub fn configuration(directory: &Path, nodes: &[&Node], to: &Value, more: &Value
 }
 
 impl Stream {
-    /// Closes a window by `close`, which returns the bytes of its document, and waits until the node keeps none. Fails
-    /// if the stream takes `times` as many bytes of memory for it.
+    /// Closes a window by `close`, which returns the bytes of its document, and waits until the
+    /// node keeps none. Fails if the stream takes `times` as many bytes of memory for it.
     pub fn sends_in_little_memory(
         &self,
         node: &Node,
@@ -192,7 +226,11 @@ impl Stream {
         })?;
         let more = Resident::of(self.pid())?.peak_kib - before;
         println!("{more} KiB for a document of {} KiB", document >> 10);
-        ensure!(more < (times * document) >> 10, "{more} KiB for a document of {} KiB", document >> 10);
+        ensure!(
+            more < (times * document) >> 10,
+            "{more} KiB for a document of {} KiB",
+            document >> 10
+        );
         Ok(())
     }
 
@@ -201,7 +239,12 @@ impl Stream {
         let directory = tempfile::tempdir()?;
         let log = std::fs::File::create(directory.path().join("log"))?;
         let mut command = stream_command(&[])?;
-        let child = command.arg("-f").arg(config).stderr(log).spawn().context("twinprobe-stream runs")?;
+        let child = command
+            .arg("-f")
+            .arg(config)
+            .stderr(log)
+            .spawn()
+            .context("twinprobe-stream runs")?;
         Ok(Self { child, directory })
     }
 
@@ -217,7 +260,9 @@ impl Stream {
     pub fn listening(&self) -> Result<String> {
         wait_for("the stream's /metrics", PATIENCE, || {
             let log = self.log();
-            let address = log.lines().find_map(|line| line.strip_prefix("listening on "));
+            let address = log
+                .lines()
+                .find_map(|line| line.strip_prefix("listening on "));
             address.map(str::to_owned).with_context(|| log.clone())
         })
     }
@@ -232,7 +277,11 @@ impl Stream {
             &[],
             &[],
         )?;
-        let line = page.text().lines().find(|line| line.starts_with(name)).map(str::to_owned);
+        let line = page
+            .text()
+            .lines()
+            .find(|line| line.starts_with(name))
+            .map(str::to_owned);
         let line = line.with_context(|| format!("{name} in {}", page.text()))?;
         Ok(line.rsplit(' ').next().unwrap_or_default().parse()?)
     }
@@ -246,7 +295,10 @@ impl Stream {
     /// Asks the stream to stop, and waits for its end.
     pub fn terminate(mut self) -> Result<()> {
         // SAFETY: a plain system call on a child that has not been waited for.
-        ensure!(unsafe { libc::kill(self.child.id().cast_signed(), libc::SIGTERM) } == 0, "it runs");
+        ensure!(
+            unsafe { libc::kill(self.child.id().cast_signed(), libc::SIGTERM) } == 0,
+            "it runs"
+        );
         let status = self.child.wait()?;
         ensure!(status.success(), "{status}: {}", self.log());
         Ok(())
@@ -258,6 +310,12 @@ impl Drop for Stream {
         let _ = self.child.kill();
         let _ = self.child.wait();
         let log = self.log();
-        log.lines().rev().take(30).collect::<Vec<_>>().into_iter().rev().for_each(|line| println!("{line}"));
+        log.lines()
+            .rev()
+            .take(30)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+            .for_each(|line| println!("{line}"));
     }
 }

@@ -24,7 +24,11 @@ fn measured() -> Result<BTreeSet<String>> {
     for entry in fs::read_dir(docs().join("benchmarks"))? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         // A title, an empty line, `**question?** method`.
-        let is_measured = |text: String| text.lines().nth(2).is_some_and(|line| line.contains("?** "));
+        let is_measured = |text: String| {
+            text.lines()
+                .nth(2)
+                .is_some_and(|line| line.contains("?** "))
+        };
         if name.ends_with(".md") && is_measured(page(&name)?) {
             names.insert(name);
         }
@@ -35,34 +39,59 @@ fn measured() -> Result<BTreeSet<String>> {
 /// Returns the numbers of a text, `1,000` as `1000`.
 fn numbers(text: &str) -> BTreeSet<String> {
     let plain = text.replace(',', "");
-    let words = plain.split(|c: char| !c.is_ascii_digit() && c != '.').map(|word| word.trim_matches('.'));
-    words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    let words = plain
+        .split(|c: char| !c.is_ascii_digit() && c != '.')
+        .map(|word| word.trim_matches('.'));
+    words
+        .filter(|word| !word.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
-/// Checks a row of the short page: the experiment's page has its figures, and both name the same commit.
-/// Returns the page's name.
+/// Checks a row of the short page: the experiment's page has its figures, and both name the same
+/// commit. Returns the page's name.
 fn check(row: &str, claims: &str) -> Result<String> {
     let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-    let [_, _, ours, peers, _, source] = cells[..] else { bail!("not six cells: {row}") };
+    let [_, _, ours, peers, _, source] = cells[..] else {
+        bail!("not six cells: {row}")
+    };
     let (_, rest) = source.split_once("](benchmarks/").context("a link")?;
-    let (name, commit) = rest.split_once("), ").with_context(|| format!("a page and a commit: {row}"))?;
+    let (name, commit) = rest
+        .split_once("), ")
+        .with_context(|| format!("a page and a commit: {row}"))?;
     let text = page(name)?;
-    assert!(text.contains(&format!("Commit {commit}, ")), "{name} is not of commit {commit}: {row}");
+    assert!(
+        text.contains(&format!("Commit {commit}, ")),
+        "{name} is not of commit {commit}: {row}"
+    );
     let link = format!("]({name})");
     let rows: String = claims.lines().filter(|line| line.contains(&link)).collect();
-    let (here, there) = (numbers(&format!("{ours} {peers}")), numbers(&(text + &rows)));
+    let (here, there) = (
+        numbers(&format!("{ours} {peers}")),
+        numbers(&(text + &rows)),
+    );
     let unknown: Vec<_> = here.difference(&there).collect();
-    assert!(unknown.is_empty(), "{name} does not have {unknown:?}: {row}");
+    assert!(
+        unknown.is_empty(),
+        "{name} does not have {unknown:?}: {row}"
+    );
     Ok(name.to_owned())
 }
 
 #[test]
 fn the_short_page_says_what_the_experiments_say() -> Result<()> {
-    let (short, claims) = (fs::read_to_string(docs().join("benchmarks.md"))?, page("claims.md")?);
+    let (short, claims) = (
+        fs::read_to_string(docs().join("benchmarks.md"))?,
+        page("claims.md")?,
+    );
     let words = short.split_whitespace().count();
     assert!(words <= WORDS, "{words} words, and {WORDS} are the most");
-    let rows = short.lines().filter(|line| line.starts_with('|') && line.contains("](benchmarks/"));
-    let named = rows.map(|row| check(row, &claims)).collect::<Result<BTreeSet<_>>>()?;
+    let rows = short
+        .lines()
+        .filter(|line| line.starts_with('|') && line.contains("](benchmarks/"));
+    let named = rows
+        .map(|row| check(row, &claims))
+        .collect::<Result<BTreeSet<_>>>()?;
     let measured = measured()?;
     assert!(measured.len() > 10, "{measured:?}");
     assert_eq!(named, measured, "each experiment has a row");

@@ -1,4 +1,5 @@
-//! Builds other than those under test: the shipped binaries, and the command line for systems other than Linux.
+//! Builds other than those under test: the shipped binaries, and the command line for systems other
+//! than Linux.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,8 +12,15 @@ use crate::architecture::root;
 const ELSEWHERE: &str = "x86_64-unknown-freebsd";
 
 fn output(command: &mut Command) -> Result<String> {
-    let out = command.current_dir(root()).env_remove("RUSTC_WORKSPACE_WRAPPER").output()?;
-    ensure!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
+    let out = command
+        .current_dir(root())
+        .env_remove("RUSTC_WORKSPACE_WRAPPER")
+        .output()?;
+    ensure!(
+        out.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&out.stderr)
+    );
     Ok(String::from_utf8(out.stdout)?)
 }
 
@@ -22,10 +30,19 @@ fn cargo(arguments: &[&str]) -> Command {
     cargo
 }
 
-/// Returns the features of the crate with the fault points in the daemon's binary, if these packages are built together.
+/// Returns the features of the crate with the fault points in the daemon's binary, if these
+/// packages are built together.
 fn faults(packages: &[&str]) -> Result<String> {
-    let mut tree = cargo(&["tree", "--edges", "normal,features", "--invert", "twinprobe-faults"]);
-    packages.iter().for_each(|package| _ = tree.args(["--package", package]));
+    let mut tree = cargo(&[
+        "tree",
+        "--edges",
+        "normal,features",
+        "--invert",
+        "twinprobe-faults",
+    ]);
+    packages
+        .iter()
+        .for_each(|package| _ = tree.args(["--package", package]));
     output(&mut tree)
 }
 
@@ -36,10 +53,16 @@ fn what_is_shipped_has_no_steps_to_end_at() -> Result<()> {
         !faults(&["twinprobe", "twinprobe-streams"])?.contains(points),
         "the daemon ends where a variable says"
     );
-    assert!(faults(&["twinprobe", "twinprobe-tests"])?.contains(points), "the tests end nothing");
+    assert!(
+        faults(&["twinprobe", "twinprobe-tests"])?.contains(points),
+        "the tests end nothing"
+    );
     let makefile = std::fs::read_to_string(root().join("Makefile"))?;
     let shipped = "build: console\n\t$(CARGO) build --release -p twinprobe -p twinprobe-streams\n";
-    assert!(makefile.contains(shipped), "`make build` builds more than the daemon");
+    assert!(
+        makefile.contains(shipped),
+        "`make build` builds more than the daemon"
+    );
     Ok(())
 }
 
@@ -47,18 +70,32 @@ fn what_is_shipped_has_no_steps_to_end_at() -> Result<()> {
 #[test]
 fn the_command_line_builds_where_there_is_no_linux() -> Result<()> {
     let rustc = Path::new(env!("CARGO")).with_file_name("rustc");
-    let library = output(Command::new(rustc).args(["--print", "target-libdir", "--target", ELSEWHERE]))?;
+    let library =
+        output(Command::new(rustc).args(["--print", "target-libdir", "--target", ELSEWHERE]))?;
     if !Path::new(library.trim()).is_dir() {
         let is_rustup = Command::new("rustup").arg("--version").output().is_ok();
-        ensure!(!is_rustup, "run setup/test-tools.sh: {library} is not there");
+        ensure!(
+            !is_rustup,
+            "run setup/test-tools.sh: {library} is not there"
+        );
         eprintln!("this Rust has no other targets");
         return Ok(());
     }
-    let mut check = cargo(&["check", "--quiet", "--package", "twinprobe-cli", "--target", ELSEWHERE]);
+    let mut check = cargo(&[
+        "check",
+        "--quiet",
+        "--package",
+        "twinprobe-cli",
+        "--target",
+        ELSEWHERE,
+    ]);
     for tool in ["CC", "AR"] {
         check.env(format!("{tool}_{}", ELSEWHERE.replace('-', "_")), "true");
     }
-    check.env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join(ELSEWHERE));
+    check.env(
+        "CARGO_TARGET_DIR",
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(ELSEWHERE),
+    );
     output(&mut check)?;
     Ok(())
 }

@@ -22,10 +22,16 @@ type Loss = (&'static str, fn(&Daemon));
 #[test]
 fn what_is_lost_is_noticed() -> Result<()> {
     let losses: [Loss; 6] = [
-        ("there is no probe named bystander-tc", |daemon| drop(daemon.delete(TC).expect(204))),
-        ("\"retained\":2", |daemon| drop(daemon.delete(&format!("{XDP}/windows/1")).expect(204))),
+        ("there is no probe named bystander-tc", |daemon| {
+            drop(daemon.delete(TC).expect(204))
+        }),
+        ("\"retained\":2", |daemon| {
+            drop(daemon.delete(&format!("{XDP}/windows/1")).expect(204))
+        }),
         ("\"oldest\":2", |daemon| {
-            daemon.delete(&format!("{TC}/windows/1?collector=late")).expect(204);
+            daemon
+                .delete(&format!("{TC}/windows/1?collector=late"))
+                .expect(204);
         }),
         ("revision was 1, is 2", |daemon| replace(daemon, XDP, -1002)),
         ("priority\":-1001", |daemon| replace(daemon, TC, -1001)),
@@ -42,7 +48,13 @@ fn what_is_lost_is_noticed() -> Result<()> {
         let mut bystanders = Bystanders::deploy(&daemon, &topology)?;
         bystanders.check()?;
         lose(&daemon);
-        let error = format!("{:#}", bystanders.finish().err().with_context(|| format!("no {words}"))?);
+        let error = format!(
+            "{:#}",
+            bystanders
+                .finish()
+                .err()
+                .with_context(|| format!("no {words}"))?
+        );
         ensure!(error.contains(words), "{words}: {error}");
     }
     Ok(())
@@ -50,7 +62,14 @@ fn what_is_lost_is_noticed() -> Result<()> {
 
 #[test]
 fn nothing_is_lost_to_restarts() -> Result<()> {
-    for stand in [Stand::BESIDE, Stand::ELSEWHERE, Stand { mode: "generic", ..Stand::BESIDE }] {
+    for stand in [
+        Stand::BESIDE,
+        Stand::ELSEWHERE,
+        Stand {
+            mode: "generic",
+            ..Stand::BESIDE
+        },
+    ] {
         let topology = Topology::new()?;
         let mut daemon = Daemon::start(topology.monitor())?;
         let mut bystanders = Bystanders::deploy_at(&daemon, &topology, stand)?;

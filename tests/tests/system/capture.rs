@@ -17,7 +17,13 @@ impl Capture {
         let name = std::ffi::CString::new(interface)?;
         Ok(namespace.enter(|| {
             // SAFETY: no pointers.
-            let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, i32::from(ETH_P_ALL.to_be())) };
+            let fd = unsafe {
+                libc::socket(
+                    libc::AF_PACKET,
+                    libc::SOCK_RAW,
+                    i32::from(ETH_P_ALL.to_be()),
+                )
+            };
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -28,7 +34,13 @@ impl Capture {
             let size = size_of::<libc::c_int>() as u32;
             // SAFETY: the value outlives the call and its true size is given.
             let set = unsafe {
-                libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, (&raw const space).cast(), size)
+                libc::setsockopt(
+                    fd,
+                    libc::SOL_SOCKET,
+                    libc::SO_RCVBUFFORCE,
+                    (&raw const space).cast(),
+                    size,
+                )
             };
             if set != 0 {
                 return Err(io::Error::last_os_error());
@@ -42,22 +54,38 @@ impl Capture {
             let size = size_of::<libc::sockaddr_ll>() as u32;
             // SAFETY: the address outlives the call and its true size is given.
             let bound = unsafe { libc::bind(fd, (&raw const address).cast(), size) };
-            if bound == 0 { Ok(Self(socket)) } else { Err(io::Error::last_os_error()) }
+            if bound == 0 {
+                Ok(Self(socket))
+            } else {
+                Err(io::Error::last_os_error())
+            }
         })??)
     }
 
-    /// Returns the next `count` frames, without VLAN tag, or fewer frames if none arrives for a second.
+    /// Returns the next `count` frames, without VLAN tag, or fewer frames if none arrives for a
+    /// second.
     pub fn frames(&self, count: usize) -> Result<Vec<Vec<u8>>> {
         let mut frames = Vec::new();
         while frames.len() < count {
-            let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            let mut poll = libc::pollfd {
+                fd: self.0.as_raw_fd(),
+                events: libc::POLLIN,
+                revents: 0,
+            };
             // SAFETY: one pollfd, which outlives the call.
             if unsafe { libc::poll(&raw mut poll, 1, 1000) } != 1 {
                 break;
             }
             let mut frame = vec![0; 4096];
             // SAFETY: the buffer is writable for the length given.
-            let n = unsafe { libc::recv(self.0.as_raw_fd(), frame.as_mut_ptr().cast(), frame.len(), 0) };
+            let n = unsafe {
+                libc::recv(
+                    self.0.as_raw_fd(),
+                    frame.as_mut_ptr().cast(),
+                    frame.len(),
+                    0,
+                )
+            };
             ensure!(n >= 0, "recv: {}", io::Error::last_os_error());
             frame.truncate(n as usize);
             frames.push(frame);
@@ -66,8 +94,8 @@ impl Capture {
     }
 }
 
-/// Tells whether the checksums of an untagged IPv4 frame with TCP, UDP or ICMP are right: the sum over the bytes that a
-/// checksum covers is all ones.
+/// Tells whether the checksums of an untagged IPv4 frame with TCP, UDP or ICMP are right: the sum
+/// over the bytes that a checksum covers is all ones.
 pub fn checksums_are_right(frame: &[u8]) -> bool {
     let ip = &frame[14..];
     let header = usize::from(ip[0] & 15) * 4;
@@ -86,6 +114,9 @@ pub fn checksums_are_right(frame: &[u8]) -> bool {
 }
 
 fn sum(bytes: &[u8]) -> u64 {
-    let total: u64 = bytes.chunks(2).map(|word| u64::from(word[0]) << 8 | u64::from(word[1])).sum();
+    let total: u64 = bytes
+        .chunks(2)
+        .map(|word| u64::from(word[0]) << 8 | u64::from(word[1]))
+        .sum();
     (0..4).fold(total, |sum, _| (sum & 0xffff) + (sum >> 16))
 }

@@ -1,5 +1,5 @@
-//! No files of a crate use each other in a circle. So a reader can read each file after the files that it
-//! uses.
+//! No files of a crate use each other in a circle. So a reader can read each file after the files
+//! that it uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -35,9 +35,15 @@ impl Names<'_> {
             _ if is_child() => [self.own, names].concat(),
             _ => return,
         };
-        let module =
-            (0..=path.len()).rev().map(|end| &path[..end]).find(|path| self.modules.contains_key(*path));
-        self.found.extend(module.filter(|module| *module != self.own).map(<[String]>::to_vec));
+        let module = (0..=path.len())
+            .rev()
+            .map(|end| &path[..end])
+            .find(|path| self.modules.contains_key(*path));
+        self.found.extend(
+            module
+                .filter(|module| *module != self.own)
+                .map(<[String]>::to_vec),
+        );
     }
 
     fn tree(&mut self, before: &[String], tree: &UseTree) {
@@ -67,7 +73,11 @@ impl<'ast> Visit<'ast> for Names<'_> {
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        let names: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        let names: Vec<String> = path
+            .segments
+            .iter()
+            .map(|segment| segment.ident.to_string())
+            .collect();
         if matches!(names[0].as_str(), "crate" | "self" | "super") && names.len() > 1 {
             self.note(&names);
         }
@@ -79,7 +89,10 @@ fn modules(source: &Path) -> Result<Modules> {
     let mut modules = Modules::new();
     for path in files(source, ".rs")? {
         let of = path.strip_prefix(source)?.with_extension("");
-        let mut names: Vec<String> = of.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+        let mut names: Vec<String> = of
+            .iter()
+            .map(|name| name.to_string_lossy().into_owned())
+            .collect();
         names.pop_if(|name| ["mod", "lib", "main"].contains(&name.as_str()));
         if !names.iter().any(|name| name == "tests") {
             modules.insert(names, path);
@@ -92,16 +105,21 @@ fn modules(source: &Path) -> Result<Modules> {
 fn edges(modules: &Modules) -> Result<BTreeMap<Vec<String>, BTreeSet<Vec<String>>>> {
     let mut edges = BTreeMap::new();
     for (own, path) in modules {
-        let file = syn::parse_file(&fs::read_to_string(path)?).with_context(|| path.display().to_string())?;
-        let mut names = Names { modules, own, found: BTreeSet::new() };
+        let file = syn::parse_file(&fs::read_to_string(path)?)
+            .with_context(|| path.display().to_string())?;
+        let mut names = Names {
+            modules,
+            own,
+            found: BTreeSet::new(),
+        };
         names.visit_file(&file);
         edges.insert(own.clone(), names.found);
     }
     Ok(edges)
 }
 
-/// Returns the modules in circles: repeatedly removes modules that use no others, or that no others use, and
-/// keeps the rest.
+/// Returns the modules in circles: repeatedly removes modules that use no others, or that no others
+/// use, and keeps the rest.
 fn circles(
     mut edges: BTreeMap<Vec<String>, BTreeSet<Vec<String>>>,
 ) -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
@@ -111,7 +129,9 @@ fn circles(
         let named: BTreeSet<Vec<String>> = edges.values().flatten().cloned().collect();
         edges.retain(|own, _| named.contains(own));
         let left: BTreeSet<Vec<String>> = edges.keys().cloned().collect();
-        edges.values_mut().for_each(|named| named.retain(|module| left.contains(module)));
+        edges
+            .values_mut()
+            .for_each(|named| named.retain(|module| left.contains(module)));
         if edges.len() == before {
             return edges;
         }
@@ -131,11 +151,19 @@ fn no_files_use_each_other_in_a_circle() -> Result<()> {
         read += edges.values().map(BTreeSet::len).sum::<usize>();
         for (own, named) in circles(edges) {
             let named: Vec<String> = named.iter().map(|module| module.join("::")).collect();
-            found += &format!("{}: {} -> {}\n", source.display(), own.join("::"), named.join(", "));
+            found += &format!(
+                "{}: {} -> {}\n",
+                source.display(),
+                own.join("::"),
+                named.join(", ")
+            );
         }
     }
     assert!(read > 500, "{read} uses were read");
-    assert!(found.is_empty(), "files of circles, and what they use of each other:\n{found}");
+    assert!(
+        found.is_empty(),
+        "files of circles, and what they use of each other:\n{found}"
+    );
     Ok(())
 }
 
@@ -145,7 +173,10 @@ fn a_circle_is_found_and_a_chain_is_none() {
         let edges = text.split(' ').filter_map(|edge| edge.split_once('>'));
         let mut graph = BTreeMap::<Vec<String>, BTreeSet<Vec<String>>>::new();
         for (from, to) in edges {
-            graph.entry(vec![from.to_owned()]).or_default().insert(vec![to.to_owned()]);
+            graph
+                .entry(vec![from.to_owned()])
+                .or_default()
+                .insert(vec![to.to_owned()]);
             graph.entry(vec![to.to_owned()]).or_default();
         }
         circles(graph).into_keys().flatten().collect::<String>()

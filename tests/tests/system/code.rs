@@ -1,4 +1,5 @@
-//! Rules about the code of the crates that no compiler checks: names of types, and ways out of async.
+//! Rules about the code of the crates that no compiler checks: names of types, and ways out of
+//! async.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,10 +16,16 @@ const COMMON: [&str; 2] = ["Error", "Options"];
 fn sources() -> Result<Vec<(PathBuf, String)>> {
     let mut sources = Vec::new();
     for path in files(&root().join("crates"), ".rs")? {
-        if !path.iter().any(|part| part == "tests" || part == "tests.rs") {
+        if !path
+            .iter()
+            .any(|part| part == "tests" || part == "tests.rs")
+        {
             let text = fs::read_to_string(&path)?;
             // Tests within a file are at its end.
-            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            let code = text
+                .split("#[cfg(test)]\nmod tests {")
+                .next()
+                .unwrap_or_default();
             sources.push((path, code.to_owned()));
         }
     }
@@ -26,23 +33,31 @@ fn sources() -> Result<Vec<(PathBuf, String)>> {
     Ok(sources)
 }
 
-/// Private types count as well: a name with two meanings costs a reader as much in one file as in two.
+/// Private types count as well: a name with two meanings costs a reader as much in one file as in
+/// two.
 #[test]
 fn no_two_types_of_the_crates_have_one_name() -> Result<()> {
     let mut places = BTreeMap::<String, Vec<PathBuf>>::new();
     for (path, text) in sources()? {
         for line in text.lines() {
-            let declared =
-                line.trim_start().trim_start_matches("pub(crate) ").trim_start_matches("pub(super) ");
+            let declared = line
+                .trim_start()
+                .trim_start_matches("pub(crate) ")
+                .trim_start_matches("pub(super) ");
             let declared = declared.trim_start_matches("pub ");
-            let words: Vec<&str> =
-                declared.split(|c: char| !c.is_alphanumeric() && c != '_').take(2).collect();
+            let words: Vec<&str> = declared
+                .split(|c: char| !c.is_alphanumeric() && c != '_')
+                .take(2)
+                .collect();
             // An associated type has the name that its trait gives.
             let is_associated = declared.starts_with("type ") && line.starts_with(' ');
             if let ["struct" | "enum" | "trait" | "type" | "union", name] = words[..]
                 && !is_associated
             {
-                places.entry(name.to_owned()).or_default().push(path.clone());
+                places
+                    .entry(name.to_owned())
+                    .or_default()
+                    .push(path.clone());
             }
         }
     }
@@ -64,7 +79,11 @@ fn a_thread_has_a_name() -> Result<()> {
         for (at, _) in text.match_indices("thread::Builder::new()") {
             threads += 1;
             let call: String = text[at..].chars().take_while(|c| *c != ';').collect();
-            assert!(call.contains(".name("), "{}: a thread without a name: {call}", path.display());
+            assert!(
+                call.contains(".name("),
+                "{}: a thread without a name: {call}",
+                path.display()
+            );
         }
     }
     assert!(threads > 8, "{threads} threads were found");

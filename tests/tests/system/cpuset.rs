@@ -16,19 +16,31 @@ pub struct Cpuset {
 }
 
 impl Cpuset {
-    /// Makes a cpuset. Returns `None` if there is a single CPU, or no hierarchy of cgroup v1 that has cpusets.
+    /// Makes a cpuset. Returns `None` if there is a single CPU, or no hierarchy of cgroup v1 that
+    /// has cpusets.
     pub fn new() -> Result<Option<Self>> {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
-        let hierarchy = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>()).find(|fields| {
-            fields.get(2) == Some(&"cgroup")
-                && fields.get(3).is_some_and(|options| options.split(',').any(|option| option == "cpuset"))
-        });
+        let hierarchy = mounts
+            .lines()
+            .map(|line| line.split(' ').collect::<Vec<_>>())
+            .find(|fields| {
+                fields.get(2) == Some(&"cgroup")
+                    && fields
+                        .get(3)
+                        .is_some_and(|options| options.split(',').any(|option| option == "cpuset"))
+            });
         let online = fs::read_to_string("/sys/devices/system/cpu/online")?;
-        let (Some(fields), true) = (hierarchy, online.trim() != "0") else { return Ok(None) };
+        let (Some(fields), true) = (hierarchy, online.trim() != "0") else {
+            return Ok(None);
+        };
         let root = PathBuf::from(fields[1]);
         let group = root.join(format!("twinprobe-test-{}", process::id()));
         fs::create_dir(&group).with_context(|| group.display().to_string())?;
-        let cpuset = Self { root, group, temporary: tempfile::tempdir()? };
+        let cpuset = Self {
+            root,
+            group,
+            temporary: tempfile::tempdir()?,
+        };
         fs::write(cpuset.group.join("cpuset.cpus"), "0")?;
         fs::write(cpuset.group.join("cpuset.mems"), "0")?;
         Ok(Some(cpuset))
@@ -38,8 +50,11 @@ impl Cpuset {
     pub fn wrapper(&self) -> Result<PathBuf> {
         let path = self.temporary.path().join("wrapper");
         let (procs, daemon) = (self.group.join("cgroup.procs"), twinprobe_tests::binary()?);
-        let script =
-            format!("#!/bin/sh\necho $$ >'{}' && exec '{}' \"$@\"\n", procs.display(), daemon.display());
+        let script = format!(
+            "#!/bin/sh\necho $$ >'{}' && exec '{}' \"$@\"\n",
+            procs.display(),
+            daemon.display()
+        );
         fs::write(&path, script)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
         Ok(path)
@@ -55,12 +70,16 @@ impl Cpuset {
 }
 
 fn move_to(group: &Path, pid: u32) -> Result<()> {
-    fs::write(group.join("cgroup.procs"), pid.to_string()).with_context(|| group.display().to_string())
+    fs::write(group.join("cgroup.procs"), pid.to_string())
+        .with_context(|| group.display().to_string())
 }
 
 impl Drop for Cpuset {
     fn drop(&mut self) {
-        for pid in fs::read_to_string(self.group.join("cgroup.procs")).unwrap_or_default().lines() {
+        for pid in fs::read_to_string(self.group.join("cgroup.procs"))
+            .unwrap_or_default()
+            .lines()
+        {
             let _ = fs::write(self.root.join("cgroup.procs"), pid);
         }
         if let Err(error) = fs::remove_dir(&self.group) {

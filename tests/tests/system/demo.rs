@@ -24,7 +24,8 @@ impl Demo {
     fn start() -> Result<Self> {
         let temporary = tempfile::tempdir()?;
         let binary = twinprobe_tests::binary()?;
-        // A shell cannot trap a signal that its parent ignores, as parents of processes in the background do.
+        // A shell cannot trap a signal that its parent ignores, as parents of processes in the
+        // background do.
         let script = Command::new("env")
             .args(["--default-signal=INT", "bash", "tests/demo.sh", "--built"])
             .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
@@ -40,7 +41,8 @@ impl Demo {
         Ok(Self { script, temporary })
     }
 
-    /// Sends a signal to all processes of the demo, as a terminal does. Returns false if there is none.
+    /// Sends a signal to all processes of the demo, as a terminal does. Returns false if there is
+    /// none.
     fn signal(&self, signal: &str) -> Result<bool> {
         let group = format!("-{}", self.script.id());
         let output = Command::new("kill").args([signal, "--", &group]).output()?;
@@ -58,7 +60,12 @@ impl Drop for Demo {
 /// Returns a line without its numbers and the width of its columns.
 fn shape(line: &str) -> String {
     let mut shape = String::new();
-    for character in line.split_whitespace().collect::<Vec<_>>().join(" ").chars() {
+    for character in line
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+        .chars()
+    {
         match character {
             '0'..='9' if shape.ends_with('#') => {}
             '0'..='9' => shape.push('#'),
@@ -68,14 +75,20 @@ fn shape(line: &str) -> String {
     shape
 }
 
-/// Compares the demo's output in the README, where `...` stands for lines left out, with its real output.
+/// Compares the demo's output in the README, where `...` stands for lines left out, with its real
+/// output.
 fn compare_with_readme(said: &str) -> Result<()> {
     let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md"))?;
-    let (_, shown) = readme.split_once("```text\n== ").context("the README shows a step of the demo")?;
+    let (_, shown) = readme
+        .split_once("```text\n== ")
+        .context("the README shows a step of the demo")?;
     let (shown, _) = shown.split_once("\n```").context("the end of the step")?;
     let said: BTreeSet<String> = said.lines().map(shape).collect();
     for line in format!("== {shown}").lines().filter(|line| *line != "...") {
-        ensure!(said.contains(&shape(line)), "the demo does not say {line:?}: {said:#?}");
+        ensure!(
+            said.contains(&shape(line)),
+            "the demo does not say {line:?}: {said:#?}"
+        );
     }
     Ok(())
 }
@@ -99,16 +112,20 @@ fn a_demo_that_is_kept_shows_traffic_and_leaves_nothing() -> Result<()> {
     let mut said = String::new();
     let link = loop {
         let Some(line) = lines.next().transpose()? else {
-            bail!("the demo has ended:\n{said}{}", errors.join().expect("reads to the end")?)
+            bail!(
+                "the demo has ended:\n{said}{}",
+                errors.join().expect("reads to the end")?
+            )
         };
         said += &format!("{line}\n");
         if let Some(link) = line.trim().strip_prefix("http://") {
             break link.to_owned();
         }
     };
-    for sum in
-        ["to the server: 100010 packets, counted 100010", "all windows: 400000 packets, counted 400000"]
-    {
+    for sum in [
+        "to the server: 100010 packets, counted 100010",
+        "all windows: 400000 packets, counted 400000",
+    ] {
         ensure!(said.contains(sum), "{sum}:\n{said}");
     }
 
@@ -118,9 +135,15 @@ fn a_demo_that_is_kept_shows_traffic_and_leaves_nothing() -> Result<()> {
     let address: SocketAddr = address.parse()?;
     ensure!(address.ip().is_loopback(), "{address}");
     let console = get(address, "/", token)?.expect(200);
-    ensure!(console.text().contains("<title>twinprobe"), "{}", console.text());
+    ensure!(
+        console.text().contains("<title>twinprobe"),
+        "{}",
+        console.text()
+    );
     let seen = || -> Result<u64> {
-        let document = get(address, "/v1/probes/top-talkers/metrics", token)?.expect(200).json();
+        let document = get(address, "/v1/probes/top-talkers/metrics", token)?
+            .expect(200)
+            .json();
         let entry = &document["ingress"]["talkers_all"]["entries"][0]["value"]["packets"];
         entry.as_u64().with_context(|| document.to_string())
     };
@@ -134,10 +157,13 @@ fn a_demo_that_is_kept_shows_traffic_and_leaves_nothing() -> Result<()> {
     let id = format!("tp-{}", demo.script.id());
     let pins = format!("/sys/fs/bpf/twinprobe-{id}");
     let namespaces = || -> Result<Vec<String>> {
-        let names =
-            fs::read_dir("/run/netns")?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        let names = fs::read_dir("/run/netns")?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
         let names: Vec<_> = names.collect::<Result<_>>()?;
-        Ok(names.into_iter().filter(|name| name.starts_with(&format!("{id}-"))).collect())
+        Ok(names
+            .into_iter()
+            .filter(|name| name.starts_with(&format!("{id}-")))
+            .collect())
     };
     ensure!(
         Path::new(&pins).exists() && namespaces()?.len() == 2,
@@ -148,7 +174,10 @@ fn a_demo_that_is_kept_shows_traffic_and_leaves_nothing() -> Result<()> {
     let rest: Vec<String> = lines.collect::<Result<_, _>>()?;
     let status = demo.script.wait()?;
     let errors = errors.join().expect("reads to the end")?;
-    ensure!(status.success() && errors.is_empty(), "{status}: {rest:?}\n{errors}");
+    ensure!(
+        status.success() && errors.is_empty(),
+        "{status}: {rest:?}\n{errors}"
+    );
     wait_for("the end of all processes", PATIENCE, || {
         ensure!(!demo.signal("-0")?, "processes are left");
         Ok(())

@@ -1,4 +1,5 @@
-//! Tests of the fixture, the source tree, the bystanders, the installation and the kernel's capabilities.
+//! Tests of the fixture, the source tree, the bystanders, the installation and the kernel's
+//! capabilities.
 
 mod additions;
 mod architecture;

@@ -36,15 +36,28 @@ fn becomes_small(limit_kib: u64) -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     for name in PROBES {
-        daemon.put(&format!("/v1/probes/{name}"), &probes::configuration(name, "mon0")?).expect(201);
-        daemon.get(&format!("/v1/probes/{name}/metrics")).expect(200);
+        daemon
+            .put(
+                &format!("/v1/probes/{name}"),
+                &probes::configuration(name, "mon0")?,
+            )
+            .expect(201);
+        daemon
+            .get(&format!("/v1/probes/{name}/metrics"))
+            .expect(200);
     }
     // The requests of a browser when it opens the console.
     let page = daemon.get("/").expect(200);
-    let files: Vec<&str> = page.text().split('"').filter(|word| word.starts_with("/console/")).collect();
+    let files: Vec<&str> = page
+        .text()
+        .split('"')
+        .filter(|word| word.starts_with("/console/"))
+        .collect();
     ensure!(!files.is_empty(), "{}", page.text());
     for file in files {
-        daemon.request("GET", file, &[("accept-encoding", "br")], b"").expect(200);
+        daemon
+            .request("GET", file, &[("accept-encoding", "br")], b"")
+            .expect(200);
     }
     let mut changes = Stream::open(&daemon, "/v1/changes", "text/event-stream")?;
     changes.line()?.context("the daemon tells of its probes")?;
@@ -52,7 +65,10 @@ fn becomes_small(limit_kib: u64) -> Result<()> {
 
     let resident = wait_for("an idle daemon", PATIENCE, || {
         let resident = Resident::of(daemon.pid())?;
-        ensure!(resident.total_kib <= limit_kib, "more than {limit_kib} KiB: {resident:?}");
+        ensure!(
+            resident.total_kib <= limit_kib,
+            "more than {limit_kib} KiB: {resident:?}"
+        );
         Ok(resident)
     })?;
     println!("{resident:?}");

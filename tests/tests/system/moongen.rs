@@ -1,4 +1,5 @@
-//! Tests of MoonGen's script, run by LuaJIT with a stub of MoonGen's API: `tests/traffic/moongen/stub.lua`.
+//! Tests of MoonGen's script, run by LuaJIT with a stub of MoonGen's API:
+//! `tests/traffic/moongen/stub.lua`.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -42,18 +43,32 @@ fn frames(arguments: &str, environment: &[(&str, &str)]) -> Result<Vec<Sent>> {
     for record in fs::read(path)?.chunks(2 + FRAME) {
         let (device, queue) = (record[0], record[1]);
         let frame = record[2..].to_vec();
-        match sent.iter_mut().find(|sent| (sent.device, sent.queue) == (device, queue)) {
+        match sent
+            .iter_mut()
+            .find(|sent| (sent.device, sent.queue) == (device, queue))
+        {
             Some(sent) => sent.frames.push(frame),
-            None => sent.push(Sent { device, queue, frames: vec![frame] }),
+            None => sent.push(Sent {
+                device,
+                queue,
+                frames: vec![frame],
+            }),
         }
     }
     let total: usize = sent.iter().map(|sent| sent.frames.len()).sum();
-    assert!(said.contains(&format!("{total} packets sent\n")), "{total} frames, but: {said}");
+    assert!(
+        said.contains(&format!("{total} packets sent\n")),
+        "{total} frames, but: {said}"
+    );
     Ok(sent)
 }
 
 fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 /// Checks that frames are those that `traffic` sends, one after the other.
@@ -80,14 +95,21 @@ fn its_frames_are_those_of_traffic() -> Result<()> {
         destination_port: 65_535,
         ..FrameOptions::default()
     };
-    let spread =
-        Spread { addresses: 3, ports: 2, base_address: Ipv4Addr::new(255, 255, 255, 253), base_port: 65_534 };
+    let spread = Spread {
+        addresses: 3,
+        ports: 2,
+        base_address: Ipv4Addr::new(255, 255, 255, 253),
+        base_port: 65_534,
+    };
     let sent = frames(
         "1 -a 3 -p 2 --base-address 255.255.255.253 --base-port 65534 -d 255.255.1.254 --destination-port 65535 \
          --mac 0A:01:02:03:04:FF --source-mac 0e-0-0-0-0-9 -n 13",
         &[],
     )?;
-    assert_eq!((sent.len(), sent[0].device, sent[0].frames.len()), (1, 1, 13));
+    assert_eq!(
+        (sent.len(), sent[0].device, sent[0].frames.len()),
+        (1, 1, 13)
+    );
     assert_same(&sent[0], &Frame::build(&options)?, &spread);
     Ok(())
 }
@@ -96,7 +118,10 @@ fn its_frames_are_those_of_traffic() -> Result<()> {
 fn it_sends_as_many_as_it_is_asked_for_and_ends() -> Result<()> {
     for (arguments, per_queue) in [
         ("0 --count 1", &[1][..]),
-        ("0 1 --threads 3 --count 1000", &[167, 167, 167, 167, 166, 166]),
+        (
+            "0 1 --threads 3 --count 1000",
+            &[167, 167, 167, 167, 166, 166],
+        ),
         // Some senders have nothing to do.
         ("0 1 --threads 2 --count 3", &[1, 1, 1]),
     ] {
@@ -117,7 +142,11 @@ fn it_goes_on_until_it_is_interrupted() -> Result<()> {
     // The script has not sent as many packets as the user has asked for.
     let output = run("0 --count 9000", &[("STUB_INTERRUPT", "5000")])?;
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-    assert!(said(&output).contains("interrupted before all of 9000 packets"), "{}", said(&output));
+    assert!(
+        said(&output).contains("interrupted before all of 9000 packets"),
+        "{}",
+        said(&output)
+    );
     Ok(())
 }
 
@@ -125,8 +154,17 @@ fn it_goes_on_until_it_is_interrupted() -> Result<()> {
 fn a_sender_that_fails_ends_the_others_with_an_error() -> Result<()> {
     for arguments in ["0 --threads 3", "0 --threads 3 --count 100000"] {
         let output = run(arguments, &[("STUB_FAIL", "1")])?;
-        assert_eq!(output.status.code(), Some(1), "{arguments}: {}", said(&output));
-        assert!(said(&output).contains("sender 2 has failed"), "{arguments}: {}", said(&output));
+        assert_eq!(
+            output.status.code(),
+            Some(1),
+            "{arguments}: {}",
+            said(&output)
+        );
+        assert!(
+            said(&output).contains("sender 2 has failed"),
+            "{arguments}: {}",
+            said(&output)
+        );
     }
     Ok(())
 }
@@ -134,16 +172,23 @@ fn a_sender_that_fails_ends_the_others_with_an_error() -> Result<()> {
 #[test]
 fn a_rate_is_kept_without_a_limiter() -> Result<()> {
     // 10 Mbit/s are 19,531 frames of 64 bytes per second: 2,000 of them take 102 ms.
-    for (arguments, least) in
-        [("0 --rate 10", 0.102), ("0 --rate 10 --threads 4", 0.101), ("0 --rate 0.5", 2.04)]
-    {
+    for (arguments, least) in [
+        ("0 --rate 10", 0.102),
+        ("0 --rate 10 --threads 4", 0.101),
+        ("0 --rate 0.5", 2.04),
+    ] {
         let output = run(&format!("{arguments} --count 2000"), &[])?;
         assert!(output.status.success(), "{arguments}: {}", said(&output));
         let said = said(&output);
-        let time = said.split_once("2000 frames, ").and_then(|(_, rest)| rest.split(' ').next());
+        let time = said
+            .split_once("2000 frames, ")
+            .and_then(|(_, rest)| rest.split(' ').next());
         let time: f64 = time.context("the stub says how long it took")?.parse()?;
         // The last burst covers a millisecond and is sent before the end of that time.
-        assert!((least - 0.005..least + 0.02).contains(&time), "{arguments}: {time} s");
+        assert!(
+            (least - 0.005..least + 0.02).contains(&time),
+            "{arguments}: {time} s"
+        );
     }
     Ok(())
 }
@@ -159,7 +204,10 @@ fn options_that_make_no_sense_are_refused() -> Result<()> {
         ("0 --threads 1.5", "--threads"),
         ("0 --addresses 0", "--addresses"),
         ("0 --addresses 4294967297", "--addresses"),
-        ("0 --addresses 256 --base-address 255.255.255.1", "255.255.255.255"),
+        (
+            "0 --addresses 256 --base-address 255.255.255.1",
+            "255.255.255.255",
+        ),
         ("0 --ports 0", "--ports"),
         ("0 --ports 65537", "--ports"),
         ("0 --base-port 65500", "65535"),
@@ -187,8 +235,14 @@ fn options_that_make_no_sense_are_refused() -> Result<()> {
         let output = run(arguments, &[("STUB_INTERRUPT", "1000")])?;
         assert!(!output.status.success(), "{arguments}: {}", said(&output));
         let error = String::from_utf8_lossy(&output.stderr);
-        assert!(error.contains("Error:") && error.contains(named), "{arguments}: {error}");
-        assert!(!said(&output).contains("frames"), "{arguments} came as far as sending");
+        assert!(
+            error.contains("Error:") && error.contains(named),
+            "{arguments}: {error}"
+        );
+        assert!(
+            !said(&output).contains("frames"),
+            "{arguments} came as far as sending"
+        );
     }
     Ok(())
 }
@@ -196,14 +250,34 @@ fn options_that_make_no_sense_are_refused() -> Result<()> {
 #[test]
 fn what_the_machine_lacks_is_an_error() -> Result<()> {
     for (arguments, environment, message) in [
-        ("0 1 --threads 2", &[("STUB_CORES", "4")][..], "4 sending threads take 5 cores"),
+        (
+            "0 1 --threads 2",
+            &[("STUB_CORES", "4")][..],
+            "4 sending threads take 5 cores",
+        ),
         ("0 1", &[("STUB_LINKS", "1")], "no link"),
         ("9", &[], "there are only 2 ports"),
     ] {
-        let output = run(arguments, &[environment, &[("STUB_INTERRUPT", "1000")]].concat())?;
-        assert_eq!(output.status.code(), Some(1), "{arguments}: {}", said(&output));
-        assert!(said(&output).contains(message), "{arguments}: {}", said(&output));
-        assert!(said(&output).contains("0 frames"), "{arguments}: {}", said(&output));
+        let output = run(
+            arguments,
+            &[environment, &[("STUB_INTERRUPT", "1000")]].concat(),
+        )?;
+        assert_eq!(
+            output.status.code(),
+            Some(1),
+            "{arguments}: {}",
+            said(&output)
+        );
+        assert!(
+            said(&output).contains(message),
+            "{arguments}: {}",
+            said(&output)
+        );
+        assert!(
+            said(&output).contains("0 frames"),
+            "{arguments}: {}",
+            said(&output)
+        );
     }
     Ok(())
 }
@@ -213,7 +287,10 @@ fn help_shows_each_default() -> Result<()> {
     let output = run("--help", &[])?;
     assert!(output.status.success());
     // Lines are broken in other places by MoonGen's version of the parser.
-    let help = said(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+    let help = said(&output)
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
     for (description, default) in [
         ("Source addresses.", "256"),
         ("Source ports per address.", "97"),
@@ -221,13 +298,19 @@ fn help_shows_each_default() -> Result<()> {
         ("First source port.", "1024"),
         ("Destination address.", "198.19.0.1"),
         ("Destination port.", "80"),
-        ("Ethernet address of the receiving port.", "02:00:00:00:00:02"),
+        (
+            "Ethernet address of the receiving port.",
+            "02:00:00:00:00:02",
+        ),
         ("Ethernet address of the sender.", "02:00:00:00:00:01"),
         ("0 is as fast as possible.", "0"),
         ("and one more is needed.", "1"),
         ("0 is until interrupted.", "0"),
     ] {
-        assert!(help.contains(&format!("{description} (default: {default})")), "{description}: {help}");
+        assert!(
+            help.contains(&format!("{description} (default: {default})")),
+            "{description}: {help}"
+        );
     }
     assert_eq!(help.matches("(default: ").count(), 11, "{help}");
     Ok(())

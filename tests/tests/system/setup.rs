@@ -1,4 +1,5 @@
-//! Tests of `setup/install.sh` for a user who is not root, with commands that only record their calls.
+//! Tests of `setup/install.sh` for a user who is not root, with commands that only record their
+//! calls.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -16,7 +17,10 @@ const REAL: [&str; 7] = ["ls", "dirname", "uname", "sed", "cut", "sort", "head"]
 fn write_command(directory: &Path, name: &str, script: &str) -> Result<()> {
     let path = directory.join(name);
     fs::write(&path, format!("#!/bin/sh\n{script}\n"))?;
-    Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
+    Ok(fs::set_permissions(
+        path,
+        fs::Permissions::from_mode(0o755),
+    )?)
 }
 
 /// Runs the script without any Rust. Returns its output, and the calls of apt-get and rustup.
@@ -34,16 +38,32 @@ fn install(others: &[(&str, &str)]) -> Result<(Output, String)> {
     }
     write_command(bin, "id", "echo 1000")?;
     write_command(bin, "apt-get", "echo apt-get >> \"$HOME/calls\"")?;
-    write_command(bin, "rustup", "echo rustup >> \"$HOME/calls\"; : > \"$HOME/rust\"")?;
-    write_command(bin, "rustc", "[ -e \"$HOME/rust\" ] && echo 'rustc 999.0.0'")?;
+    write_command(
+        bin,
+        "rustup",
+        "echo rustup >> \"$HOME/calls\"; : > \"$HOME/rust\"",
+    )?;
+    write_command(
+        bin,
+        "rustc",
+        "[ -e \"$HOME/rust\" ] && echo 'rustc 999.0.0'",
+    )?;
     for (name, script) in others {
         write_command(bin, name, script)?;
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../setup/install.sh");
     let mut command = Command::new("/bin/sh");
-    command.arg(script).arg("make").env_clear().env("PATH", bin).env("HOME", bin);
+    command
+        .arg(script)
+        .arg("make")
+        .env_clear()
+        .env("PATH", bin)
+        .env("HOME", bin);
     let output = command.output()?;
-    Ok((output, fs::read_to_string(bin.join("calls")).unwrap_or_default()))
+    Ok((
+        output,
+        fs::read_to_string(bin.join("calls")).unwrap_or_default(),
+    ))
 }
 
 #[test]
@@ -60,7 +80,10 @@ fn rust_alone_is_installed_without_root() -> Result<()> {
     // Packages need root.
     let (output, calls) = install(&[])?;
     let error = String::from_utf8(output.stderr)?;
-    assert!(!output.status.success() && error.contains("libxml2-utils") && error.contains("sudo"), "{error}");
+    assert!(
+        !output.status.success() && error.contains("libxml2-utils") && error.contains("sudo"),
+        "{error}"
+    );
     assert_eq!(calls, "");
     Ok(())
 }

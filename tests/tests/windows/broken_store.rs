@@ -1,4 +1,5 @@
-//! A store whose file is damaged: the daemon refuses it as it is, or serves the readable part and reports the rest.
+//! A store whose file is damaged: the daemon refuses it as it is, or serves the readable part and
+//! reports the rest.
 
 use std::fs;
 use std::path::Path;
@@ -31,7 +32,9 @@ type Known = [Vec<Vec<u8>>; 3];
 fn known(daemon: &Daemon) -> Known {
     PROBES.map(|probe| {
         let windows = Windows::of(daemon, probe);
-        (1..=WINDOWS).map(|seq| windows.bytes(seq, "json")).collect()
+        (1..=WINDOWS)
+            .map(|seq| windows.bytes(seq, "json"))
+            .collect()
     })
 }
 
@@ -54,7 +57,10 @@ fn check(daemon: &Daemon, known: &Known) -> Result<u64> {
         for (seq, known) in (1..).zip(known) {
             let answer = windows.request("GET", &format!("{}?format=json", windows.path(seq)))?;
             match answer.status {
-                200 => ensure!(answer.body == *known, "{probe}: window {seq} is another one"),
+                200 => ensure!(
+                    answer.body == *known,
+                    "{probe}: window {seq} is another one"
+                ),
                 404 | 500 => of_probe += 1,
                 status => ensure!(false, "{probe}: window {seq}: {status}: {}", answer.text()),
             }
@@ -65,16 +71,23 @@ fn check(daemon: &Daemon, known: &Known) -> Result<u64> {
             continue;
         }
         // The row of the probe itself may be on a page to which no other page refers.
-        let status =
-            if status.status == 404 { Value::Null } else { status.expect(200).json()["windows"].clone() };
-        let told = ["lost", "damaged", "unreadable"].map(|count| status[count].as_u64().unwrap_or_default());
+        let status = if status.status == 404 {
+            Value::Null
+        } else {
+            status.expect(200).json()["windows"].clone()
+        };
+        let told = ["lost", "damaged", "unreadable"]
+            .map(|count| status[count].as_u64().unwrap_or_default());
         if told.iter().any(|count| *count >= of_probe) {
             continue;
         }
-        // A row may lack its window's number, or be on a page that no other page refers to. Only the examination of
-        // every page finds such a row.
+        // A row may lack its window's number, or be on a page that no other page refers to. Only
+        // the examination of every page finds such a row.
         let (verdict, found) = store::examined(&daemon.directories())?;
-        ensure!(verdict != "ok", "{probe}: {of_probe} windows are missing: {status}; doctor: {found}");
+        ensure!(
+            verdict != "ok",
+            "{probe}: {of_probe} windows are missing: {status}; doctor: {found}"
+        );
     }
     Ok(missing)
 }
@@ -85,7 +98,10 @@ fn check_refusal(daemon: Daemon, file: &Path, content: &[u8]) -> Result<()> {
     daemon.wait_for_log("twinprobe: ", PATIENCE);
     let log = daemon.log();
     let (exit, _) = daemon.terminate()?;
-    ensure!(exit.code() == Some(1) && !log.contains("panicked"), "{exit}: {log}");
+    ensure!(
+        exit.code() == Some(1) && !log.contains("panicked"),
+        "{exit}: {log}"
+    );
     // A wrong byte in the number of the format makes a format of the future.
     let format = content.get(FORMAT..FORMAT + 4).context("the format")?;
     let reasons = if u32::from_be_bytes(format.try_into()?) > KNOWN_FORMAT {

@@ -32,9 +32,15 @@ struct Watch {
 
 impl Watch {
     fn start(daemon: &Daemon, arguments: &str) -> Result<Self> {
-        let arguments: Vec<&str> = ["watch", "p"].into_iter().chain(arguments.split_whitespace()).collect();
+        let arguments: Vec<&str> = ["watch", "p"]
+            .into_iter()
+            .chain(arguments.split_whitespace())
+            .collect();
         let mut command = daemon.client_command(&arguments)?;
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
         let lines = BufReader::new(child.stdout.take().context("stdout")?).lines();
         Ok(Self { child, lines })
     }
@@ -45,7 +51,10 @@ impl Watch {
 
     fn window(&mut self) -> Result<(u64, u64)> {
         let document: Value = serde_json::from_str(&self.line()?)?;
-        Ok((document["window"]["seq"].as_u64().context("seq")?, packets(&document)))
+        Ok((
+            document["window"]["seq"].as_u64().context("seq")?,
+            packets(&document),
+        ))
     }
 
     fn interrupt(&self) {
@@ -55,9 +64,15 @@ impl Watch {
 
     /// Waits for the end. Returns the exit status, the unread lines and the errors.
     fn end(mut self) -> Result<(Option<i32>, Vec<String>, String)> {
-        wait_for("the end of watch", PATIENCE, || self.child.try_wait()?.context("it goes on"))?;
+        wait_for("the end of watch", PATIENCE, || {
+            self.child.try_wait()?.context("it goes on")
+        })?;
         let mut complaint = String::new();
-        self.child.stderr.take().context("stderr")?.read_to_string(&mut complaint)?;
+        self.child
+            .stderr
+            .take()
+            .context("stderr")?
+            .read_to_string(&mut complaint)?;
         let rest = self.lines.by_ref().collect::<Result<_, _>>()?;
         Ok((self.child.wait()?.code(), rest, complaint))
     }
@@ -79,13 +94,29 @@ fn windows_are_listed_shown_closed_and_acknowledged() -> Result<()> {
     }
     let table = scene.run("windows p").expect("a table");
     let lines: Vec<&str> = table.lines().collect();
-    assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), ["SEQ", "START", "END", "DURATION", "BYTES"]);
-    assert!(lines.len() == 5 && lines[1].trim().starts_with("2 "), "{table}");
+    assert_eq!(
+        lines[0].split_whitespace().collect::<Vec<_>>(),
+        ["SEQ", "START", "END", "DURATION", "BYTES"]
+    );
+    assert!(
+        lines.len() == 5 && lines[1].trim().starts_with("2 "),
+        "{table}"
+    );
     assert_eq!(lines[4], "1 window was lost before it was acknowledged");
-    let list: Value = serde_json::from_str(&scene.run("windows p --after 3 -o json").expect("a list"))?;
-    assert_eq!((&list["windows"][0]["seq"], &list["lost_windows"]), (&json!(4), &json!(0)));
-    for (option, format) in [("json", "json"), ("xml", "xml"), ("openmetrics", "openmetrics")] {
-        let shown = scene.run(&format!("windows p --get 3 -o {option}")).expect("a document");
+    let list: Value =
+        serde_json::from_str(&scene.run("windows p --after 3 -o json").expect("a list"))?;
+    assert_eq!(
+        (&list["windows"][0]["seq"], &list["lost_windows"]),
+        (&json!(4), &json!(0))
+    );
+    for (option, format) in [
+        ("json", "json"),
+        ("xml", "xml"),
+        ("openmetrics", "openmetrics"),
+    ] {
+        let shown = scene
+            .run(&format!("windows p --get 3 -o {option}"))
+            .expect("a document");
         assert_eq!(
             shown.trim_end(),
             String::from_utf8(scene.windows.bytes(3, format))?.trim_end(),
@@ -93,13 +124,24 @@ fn windows_are_listed_shown_closed_and_acknowledged() -> Result<()> {
         );
     }
     let shown = scene.run("windows p --get 3").expect("a table");
-    assert!(shown.starts_with("window 3: ") && shown.contains("ingress in_array (array)"), "{shown}");
+    assert!(
+        shown.starts_with("window 3: ") && shown.contains("ingress in_array (array)"),
+        "{shown}"
+    );
     scene.generator.send(5)?;
-    let closed: Value = serde_json::from_str(&scene.run("windows p --close -o json").expect("a document"))?;
+    let closed: Value =
+        serde_json::from_str(&scene.run("windows p --close -o json").expect("a document"))?;
     assert_eq!((&closed["window"]["seq"], packets(&closed)), (&json!(5), 5));
-    scene.run("windows p --ack 4 --collector a").expect("acknowledged");
-    let left = scene.run("windows p --collector a -o json").expect("a list");
-    assert!(left.contains("\"seq\":5") && !left.contains("\"seq\":4"), "{left}");
+    scene
+        .run("windows p --ack 4 --collector a")
+        .expect("acknowledged");
+    let left = scene
+        .run("windows p --collector a -o json")
+        .expect("a list");
+    assert!(
+        left.contains("\"seq\":5") && !left.contains("\"seq\":4"),
+        "{left}"
+    );
     scene.run("windows p --ack 5").expect("acknowledged");
     assert_eq!(scene.windows.seqs(), [0; 0]);
     for (arguments, status, reason) in [
@@ -115,12 +157,16 @@ fn windows_are_listed_shown_closed_and_acknowledged() -> Result<()> {
         ("watch", 2, "NAME"),
     ] {
         let (code, complaint) = scene.run(arguments).expect_err(arguments);
-        assert!(code == status && complaint.contains(reason), "{arguments}: {code}, {complaint}");
+        assert!(
+            code == status && complaint.contains(reason),
+            "{arguments}: {code}, {complaint}"
+        );
     }
     scene.bystanders.finish()
 }
 
-/// A watch prints the retained windows and each new one once, through restarts, and the next watch continues after it.
+/// A watch prints the retained windows and each new one once, through restarts, and the next watch
+/// continues after it.
 #[test]
 fn a_watch_prints_each_window_once_through_restarts() -> Result<()> {
     let mut scene = Scene::new(&json!({ "collectors": ["a"] }))?;
@@ -132,14 +178,19 @@ fn a_watch_prints_each_window_once_through_restarts() -> Result<()> {
             scene.close(seq)?;
         }
         assert_eq!(watch.window()?, (seq, seq));
-        if let Some(signal) =
-            [(4, libc::SIGTERM), (6, libc::SIGKILL)].iter().find_map(|(at, s)| (*at == seq).then_some(*s))
+        if let Some(signal) = [(4, libc::SIGTERM), (6, libc::SIGKILL)]
+            .iter()
+            .find_map(|(at, s)| (*at == seq).then_some(*s))
         {
             scene.daemon = scene.daemon.restart(signal, &DaemonOptions::default())?;
         }
     }
     wait_for("the acknowledgement", PATIENCE, || {
-        ensure!(scene.windows.seqs().is_empty(), "{:?}", scene.windows.seqs());
+        ensure!(
+            scene.windows.seqs().is_empty(),
+            "{:?}",
+            scene.windows.seqs()
+        );
         Ok(())
     })?;
     watch.interrupt();
@@ -182,7 +233,13 @@ fn a_reader_that_has_seen_enough_is_no_failure() -> Result<()> {
     })?;
     scene.close(2)?;
     let output = child.wait_with_output()?;
-    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+    assert_eq!(
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).as_ref()
+        ),
+        (Some(0), "")
+    );
     // No client has read the window.
     assert_eq!(scene.windows.seqs(), [2]);
     scene.bystanders.finish()

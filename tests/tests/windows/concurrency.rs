@@ -36,7 +36,9 @@ fn probe(random: &mut Random) -> Value {
     let mut config = config(&window, &[("KEYS", ["4", "8"][random.below(2) as usize])]);
     config["ingress"]["verdict"] = json!("observe");
     // The sum is left out because it agrees only with windows of the same deployments.
-    let metrics = config["ingress"]["metrics"].as_array_mut().expect("metrics");
+    let metrics = config["ingress"]["metrics"]
+        .as_array_mut()
+        .expect("metrics");
     metrics.retain(|metric| metric["name"] != "total");
     config
 }
@@ -68,7 +70,9 @@ impl Seen {
 
     fn check(&self, kind: &str, document: &Value) -> Result<()> {
         // A probe with an interval may have no window yet.
-        let Some(window) = document.get("window") else { return Ok(()) };
+        let Some(window) = document.get("window") else {
+            return Ok(());
+        };
         ensure!(window["seq"].as_u64() > Some(0), "{kind}: {window}");
         packets(document);
         self.windows.fetch_add(1, Ordering::Relaxed);
@@ -78,12 +82,19 @@ impl Seen {
 
 /// Sends one random request and checks its answer.
 fn act(address: &Address, random: &mut Random, seen: &Seen) -> Result<()> {
-    let path = format!("/v1/probes/{}", PROBES[random.below(PROBES.len() as u64) as usize]);
+    let path = format!(
+        "/v1/probes/{}",
+        PROBES[random.below(PROBES.len() as u64) as usize]
+    );
     // The number of a retained window, if there is one.
     let mut choice = random.fork();
     let mut retained = || -> Result<u64> {
         let list = http::request(address, "GET", &format!("{path}/windows"), &[], b"")?;
-        let windows = if list.status == 200 { list.json()["windows"].clone() } else { json!([]) };
+        let windows = if list.status == 200 {
+            list.json()["windows"].clone()
+        } else {
+            json!([])
+        };
         let windows = windows.as_array().context("windows")?;
         let one = windows.get(choice.below(windows.len().max(1) as u64) as usize);
         Ok(one.map_or(1, |window| window["seq"].as_u64().unwrap_or(1)))
@@ -91,15 +102,49 @@ fn act(address: &Address, random: &mut Random, seen: &Seen) -> Result<()> {
     let query = ["", "?collector=one", "?collector=two"][random.below(3) as usize];
     // At most 16 changes of one probe wait: further changes get 429.
     let (kind, method, path, body, right): (_, _, _, _, &[u16]) = match random.below(64) {
-        0..2 => ("put", "PUT", path, probe(random).to_string(), &[200, 201, 429]),
+        0..2 => (
+            "put",
+            "PUT",
+            path,
+            probe(random).to_string(),
+            &[200, 201, 429],
+        ),
         2 => ("delete", "DELETE", path, String::new(), &[204, 404, 429]),
-        3..14 => ("metrics", "GET", format!("{path}/metrics"), String::new(), &[200, 404]),
-        14..26 => ("close", "POST", format!("{path}/windows"), String::new(), &[201, 404]),
-        26..36 => ("list", "GET", format!("{path}/windows"), String::new(), &[200, 404]),
-        36..38 => {
-            ("poll", "GET", format!("{path}/windows?after=1000000&wait=0.2"), String::new(), &[200, 404])
-        }
-        38..50 => ("window", "GET", format!("{path}/windows/{}", retained()?), String::new(), &[200, 404]),
+        3..14 => (
+            "metrics",
+            "GET",
+            format!("{path}/metrics"),
+            String::new(),
+            &[200, 404],
+        ),
+        14..26 => (
+            "close",
+            "POST",
+            format!("{path}/windows"),
+            String::new(),
+            &[201, 404],
+        ),
+        26..36 => (
+            "list",
+            "GET",
+            format!("{path}/windows"),
+            String::new(),
+            &[200, 404],
+        ),
+        36..38 => (
+            "poll",
+            "GET",
+            format!("{path}/windows?after=1000000&wait=0.2"),
+            String::new(),
+            &[200, 404],
+        ),
+        38..50 => (
+            "window",
+            "GET",
+            format!("{path}/windows/{}", retained()?),
+            String::new(),
+            &[200, 404],
+        ),
         // Some of the probes lack these collectors.
         50..56 => (
             "ack",
@@ -112,8 +157,17 @@ fn act(address: &Address, random: &mut Random, seen: &Seen) -> Result<()> {
         58 => ("all", "GET", "/v1/probes".into(), String::new(), &[200]),
         _ => {
             let close = random.below(2) == 0;
-            let (method, rest) = if close { ("POST", "windows") } else { ("GET", "metrics") };
-            http::take(address, method, &format!("{path}/{rest}"), random.below(2000) as usize)?;
+            let (method, rest) = if close {
+                ("POST", "windows")
+            } else {
+                ("GET", "metrics")
+            };
+            http::take(
+                address,
+                method,
+                &format!("{path}/{rest}"),
+                random.below(2000) as usize,
+            )?;
             return Ok(());
         }
     };
@@ -121,10 +175,16 @@ fn act(address: &Address, random: &mut Random, seen: &Seen) -> Result<()> {
     let answer: Response = http::request(address, method, &path, &[], body.as_bytes())
         .with_context(|| format!("{method} {path}"))?;
     let time = started.elapsed();
-    ensure!(right.contains(&answer.status), "{method} {path}: {} {}", answer.status, answer.text());
+    ensure!(
+        right.contains(&answer.status),
+        "{method} {path}: {} {}",
+        answer.status,
+        answer.text()
+    );
     seen.add(kind, answer.status, time);
     if matches!(kind, "metrics" | "close" | "window") && answer.status < 300 {
-        seen.check(kind, &answer.json()).with_context(|| format!("{method} {path}"))?;
+        seen.check(kind, &answer.json())
+            .with_context(|| format!("{method} {path}"))?;
     }
     Ok(())
 }
@@ -135,7 +195,10 @@ fn everything_at_once_is_answered_and_whole() -> Result<()> {
     let daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
-    let load = generator.spawn(Load { rate: Some(200_000), ..Load::default() });
+    let load = generator.spawn(Load {
+        rate: Some(200_000),
+        ..Load::default()
+    });
     let mut random = Random::new();
     let (seen, address) = (Seen::default(), daemon.address());
     let begun = Instant::now();
@@ -146,7 +209,8 @@ fn everything_at_once_is_answered_and_whole() -> Result<()> {
             .map(|_| {
                 let (mut random, seen, address, failed) = (random.fork(), &seen, &address, &failed);
                 scope.spawn(move || -> Result<()> {
-                    while (begun.elapsed() < duration || seen.is_little() && begun.elapsed() < PATIENCE)
+                    while (begun.elapsed() < duration
+                        || seen.is_little() && begun.elapsed() < PATIENCE)
                         && !failed.load(Ordering::Acquire)
                     {
                         let done = act(address, &mut random, seen);
@@ -157,9 +221,11 @@ fn everything_at_once_is_answered_and_whole() -> Result<()> {
                 })
             })
             .collect();
-        clients
-            .into_iter()
-            .try_for_each(|client| client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        clients.into_iter().try_for_each(|client| {
+            client
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
     })?;
     let answers = seen.answers.into_inner().expect("no panic");
     for (kind, (statuses, longest)) in &answers {
@@ -167,10 +233,15 @@ fn everything_at_once_is_answered_and_whole() -> Result<()> {
     }
     let windows = seen.windows.into_inner();
     println!("{windows} windows");
-    ensure!(windows > WINDOWS && answers.len() == KINDS, "{windows} windows");
+    ensure!(
+        windows > WINDOWS && answers.len() == KINDS,
+        "{windows} windows"
+    );
     load.stop()?;
     // The daemon still works: a new probe counts exactly.
-    daemon.put("/v1/probes/new", &config(&json!({}), &[])).expect(201);
+    daemon
+        .put("/v1/probes/new", &config(&json!({}), &[]))
+        .expect(201);
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(100)?;
     assert_eq!(packets(&Windows::of(&daemon, "new").close()), 100);
     for probe in PROBES {
@@ -183,8 +254,8 @@ fn everything_at_once_is_answered_and_whole() -> Result<()> {
 
 /// Returns a probe with slow windows: an ARRAY has all of its entries even without packets.
 fn slow() -> Value {
-    let source =
-        twinprobe_tests::sample::xdp_counter("XDP_PASS").replace("max_entries, 1)", "max_entries, 300000)");
+    let source = twinprobe_tests::sample::xdp_counter("XDP_PASS")
+        .replace("max_entries, 1)", "max_entries, 300000)");
     json!({
         "interface": "mon0",
         "ingress": { "source": source, "metrics": [window("packets", "packets")] },
@@ -204,13 +275,15 @@ fn times(daemon: &Daemon, count: u64) -> Result<Sample> {
     Ok(sample)
 }
 
-/// Closes windows of a small probe while hundreds of readers wait for a slow one. Returns the milliseconds of
-/// the closings.
+/// Closes windows of a small probe while hundreds of readers wait for a slow one. Returns the
+/// milliseconds of the closings.
 fn close_beside_readers(count: u64) -> Result<Sample> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
-    daemon.put("/v1/probes/quick", &config(&json!({}), &[])).expect(201);
+    daemon
+        .put("/v1/probes/quick", &config(&json!({}), &[]))
+        .expect(201);
     daemon.put("/v1/probes/slow", &slow()).expect(201);
     let alone = times(&daemon, 50)?;
     let started = Instant::now();
@@ -220,7 +293,11 @@ fn close_beside_readers(count: u64) -> Result<Sample> {
     let readers: Vec<UnixStream> = (0..600)
         .map(|reader| {
             let mut stream = UnixStream::connect(daemon.directories().socket())?;
-            let (method, rest) = if reader % 2 == 0 { ("GET", "metrics") } else { ("POST", "windows") };
+            let (method, rest) = if reader % 2 == 0 {
+                ("GET", "metrics")
+            } else {
+                ("POST", "windows")
+            };
             write!(
                 stream,
                 "{method} /v1/probes/slow/{rest} HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
@@ -259,6 +336,10 @@ fn readers_of_a_slow_probe_hold_up_nobody_else() -> Result<()> {
 #[timed("it measures the time to close a small window beside readers of large ones")]
 fn windows_are_quick_beside_readers_of_a_slow_probe() -> Result<()> {
     let beside = close_beside_readers(100)?;
-    ensure!(beside.median() < 100.0 && beside.quantile(1.0) < 2000.0, "{} ms", beside.summary(1));
+    ensure!(
+        beside.median() < 100.0 && beside.quantile(1.0) < 2000.0,
+        "{} ms",
+        beside.summary(1)
+    );
     Ok(())
 }

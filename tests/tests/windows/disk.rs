@@ -1,4 +1,5 @@
-//! A full or read-only disk: nothing is lost, requests fail with the reason, and everything else continues.
+//! A full or read-only disk: nothing is lost, requests fail with the reason, and everything else
+//! continues.
 
 use std::sync::Arc;
 
@@ -25,17 +26,29 @@ impl Trouble {
     const ALL: [Self; 2] = [Self::Full, Self::ReadOnly];
 
     fn begin(self, disk: &Tmpfs) -> Result<()> {
-        if self == Self::Full { disk.fill() } else { disk.read_only() }
+        if self == Self::Full {
+            disk.fill()
+        } else {
+            disk.read_only()
+        }
     }
 
     fn end(self, disk: &Tmpfs) -> Result<()> {
-        if self == Self::Full { disk.free() } else { disk.read_write() }
+        if self == Self::Full {
+            disk.free()
+        } else {
+            disk.read_write()
+        }
     }
 
-    /// The ends of daemons before which the trouble begins; 0 means none. No disk becomes read-only below a
-    /// daemon that has its store open.
+    /// The ends of daemons before which the trouble begins; 0 means none. No disk becomes read-only
+    /// below a daemon that has its store open.
     const fn begins(self) -> &'static [i32] {
-        if matches!(self, Self::Full) { &[0] } else { &[libc::SIGTERM, libc::SIGKILL] }
+        if matches!(self, Self::Full) {
+            &[0]
+        } else {
+            &[libc::SIGTERM, libc::SIGKILL]
+        }
     }
 
     const fn status(self) -> u16 {
@@ -43,14 +56,24 @@ impl Trouble {
     }
 
     const fn reason(self) -> &'static str {
-        if matches!(self, Self::Full) { "No space left on device" } else { "Read-only file system" }
+        if matches!(self, Self::Full) {
+            "No space left on device"
+        } else {
+            "Read-only file system"
+        }
     }
 
     #[track_caller]
     fn check(self, answer: Response) {
         let problem = answer.expect(self.status());
-        assert_eq!(problem.header("content-type"), Some("application/problem+json"));
-        let detail = problem.json()["detail"].as_str().unwrap_or_default().to_owned();
+        assert_eq!(
+            problem.header("content-type"),
+            Some("application/problem+json")
+        );
+        let detail = problem.json()["detail"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         assert!(detail.contains(self.reason()), "{self:?}: {detail}");
     }
 }
@@ -73,19 +96,34 @@ impl Scene {
     fn with_keys(window: &serde_json::Value, keys: &str) -> Result<Self> {
         let topology = Topology::new()?;
         let directories = Arc::new(Directories::with_state_in_memory(DISK)?);
-        let daemon =
-            Daemon::start_in(topology.monitor(), &DaemonOptions::default(), Arc::clone(&directories))?;
+        let daemon = Daemon::start_in(
+            topology.monitor(),
+            &DaemonOptions::default(),
+            Arc::clone(&directories),
+        )?;
         let bystanders = Bystanders::deploy(&daemon, &topology)?;
         let mut live = counter_config("mon0", "XDP_PASS");
         live["ingress"]["metrics"] = json!([{ "name": "packets", "map": "packets" }]);
         live["priority"] = json!(-10);
         daemon.put("/v1/probes/live", &live).expect(201);
-        daemon.put(PROBE, &config(window, &[("KEYS", keys)])).expect(201);
-        Ok(Self { windows: Windows::of(&daemon, "p"), topology, daemon, bystanders, directories })
+        daemon
+            .put(PROBE, &config(window, &[("KEYS", keys)]))
+            .expect(201);
+        Ok(Self {
+            windows: Windows::of(&daemon, "p"),
+            topology,
+            daemon,
+            bystanders,
+            directories,
+        })
     }
 
     fn generator(&self) -> Result<Generator> {
-        Generator::new(self.topology.generator(), "gen0", GeneratorOptions::default())
+        Generator::new(
+            self.topology.generator(),
+            "gen0",
+            GeneratorOptions::default(),
+        )
     }
 
     fn disk(&self) -> &Tmpfs {
@@ -98,7 +136,13 @@ impl Scene {
 
     /// Ends the daemon, does something to its disk, and starts the next one.
     fn restart_after(self, signal: i32, action: impl FnOnce(&Tmpfs) -> Result<()>) -> Result<Self> {
-        let Self { topology, daemon, bystanders, windows, directories } = self;
+        let Self {
+            topology,
+            daemon,
+            bystanders,
+            windows,
+            directories,
+        } = self;
         if signal == libc::SIGKILL {
             daemon.kill()?;
         } else {
@@ -106,24 +150,47 @@ impl Scene {
             ensure!(status.success(), "the daemon failed: {status}");
         }
         action(directories.state_in_memory())?;
-        let daemon =
-            Daemon::start_in(topology.monitor(), &DaemonOptions::default(), Arc::clone(&directories))?;
-        Ok(Self { topology, daemon, bystanders, windows, directories })
+        let daemon = Daemon::start_in(
+            topology.monitor(),
+            &DaemonOptions::default(),
+            Arc::clone(&directories),
+        )?;
+        Ok(Self {
+            topology,
+            daemon,
+            bystanders,
+            windows,
+            directories,
+        })
     }
 
     /// Checks all requests that do not store windows.
     fn check_all_else(&self, arrived: u64) {
         self.daemon.get("/healthz").expect(200);
         self.daemon.get("/readyz").expect(200);
-        assert_eq!(total(&self.daemon.json("/v1/probes/live/metrics"), "ingress", "packets"), arrived);
-        assert_eq!(self.daemon.json("/v1/probes")["probes"].as_array().map(Vec::len), Some(4));
+        assert_eq!(
+            total(
+                &self.daemon.json("/v1/probes/live/metrics"),
+                "ingress",
+                "packets"
+            ),
+            arrived
+        );
+        assert_eq!(
+            self.daemon.json("/v1/probes")["probes"]
+                .as_array()
+                .map(Vec::len),
+            Some(4)
+        );
         self.daemon.get("/v1/capabilities").expect(200);
     }
 }
 
 #[test]
 fn windows_that_cannot_be_stored_stay_where_they_are() -> Result<()> {
-    let all = Trouble::ALL.iter().flat_map(|trouble| trouble.begins().iter().map(|begin| (*trouble, *begin)));
+    let all = Trouble::ALL
+        .iter()
+        .flat_map(|trouble| trouble.begins().iter().map(|begin| (*trouble, *begin)));
     for (trouble, begin) in all {
         let mut scene = Scene::new(&json!({}))?;
         let mut generator = scene.generator()?;
@@ -149,15 +216,23 @@ fn windows_that_cannot_be_stored_stay_where_they_are() -> Result<()> {
             }
             let status = scene.daemon.json(PROBE)["windows"].clone();
             assert!(
-                status["error"].as_str().is_some_and(|error| error.contains(trouble.reason())),
+                status["error"]
+                    .as_str()
+                    .is_some_and(|error| error.contains(trouble.reason())),
                 "{status}"
             );
             assert_eq!(
                 (&status["lost"], &status["damaged"], &status["retained"]),
                 (&json!(0), &json!(0), &json!(1))
             );
-            assert_eq!((scene.windows.seqs(), scene.windows.list("").lost), (vec![1], 0));
-            assert!(scene.windows.bytes(1, "json") == known, "{trouble:?}: window 1 is another one");
+            assert_eq!(
+                (scene.windows.seqs(), scene.windows.list("").lost),
+                (vec![1], 0)
+            );
+            assert!(
+                scene.windows.bytes(1, "json") == known,
+                "{trouble:?}: window 1 is another one"
+            );
             scene.check_all_else(arrived);
         }
         trouble.end(scene.disk())?;
@@ -167,17 +242,24 @@ fn windows_that_cannot_be_stored_stay_where_they_are() -> Result<()> {
         // The windows that could not be stored at first and this one are stored without a gap.
         let seqs = scene.windows.seqs();
         assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>());
-        let sum: u64 = seqs.iter().map(|seq| packets(&scene.windows.get(*seq))).sum();
+        let sum: u64 = seqs
+            .iter()
+            .map(|seq| packets(&scene.windows.get(*seq)))
+            .sum();
         assert_eq!(sum, 100 + 150 + 7, "{trouble:?}");
         let status = scene.daemon.json(PROBE)["windows"].clone();
-        assert_eq!((status.get("error"), &status["lost"]), (None, &json!(0)), "{status}");
+        assert_eq!(
+            (status.get("error"), &status["lost"]),
+            (None, &json!(0)),
+            "{status}"
+        );
         scene.bystanders.finish()?;
     }
     Ok(())
 }
 
-/// A window without room is not begun, and the next window has everything that was counted meanwhile. Windows leave
-/// some room for others.
+/// A window without room is not begun, and the next window has everything that was counted
+/// meanwhile. Windows leave some room for others.
 #[test]
 fn a_window_without_room_is_not_begun() -> Result<()> {
     let scene = Scene::new(&json!({}))?;
@@ -213,7 +295,9 @@ fn a_schedule_goes_on_when_windows_can_be_stored_again() -> Result<()> {
                 scene = scene.restart_after(*begin, |disk| trouble.begin(disk))?;
             }
             let failed = wait_for_status(&scene.daemon, "p", |status| {
-                status["error"].as_str().is_some_and(|error| error.contains(trouble.reason()))
+                status["error"]
+                    .as_str()
+                    .is_some_and(|error| error.contains(trouble.reason()))
             })?;
             assert_eq!(failed["lost"], 0);
             trouble.check(scene.windows.try_close()?);
@@ -240,19 +324,34 @@ fn what_can_not_be_written_is_not_done() -> Result<()> {
     scene.windows.acknowledge(1, Some("a"))?.expect(204);
     let seen = |scene: &Scene| {
         let of = |query: &str| scene.windows.list(query).seqs();
-        (of(""), of("collector=a"), of("collector=b"), scene.daemon.json(PROBE)["revision"].clone())
+        (
+            of(""),
+            of("collector=a"),
+            of("collector=b"),
+            scene.daemon.json(PROBE)["revision"].clone(),
+        )
     };
     let before = seen(&scene);
     let trouble = Trouble::ReadOnly;
     for signal in trouble.begins() {
         scene = scene.restart_after(*signal, |disk| trouble.begin(disk))?;
         for collector in [Some("a"), Some("b"), None] {
-            let answer = scene.windows.acknowledge(2, collector)?.expect(trouble.status());
-            ensure!(answer.text().contains("could not be stored and is lost"), "{}", answer.text());
+            let answer = scene
+                .windows
+                .acknowledge(2, collector)?
+                .expect(trouble.status());
+            ensure!(
+                answer.text().contains("could not be stored and is lost"),
+                "{}",
+                answer.text()
+            );
             assert_eq!(seen(&scene), before, "{collector:?}");
         }
         scene.daemon.delete(PROBE).expect(500);
-        scene.daemon.put(PROBE, &config(&json!({}), &[("KEYS", "8")])).expect(500);
+        scene
+            .daemon
+            .put(PROBE, &config(&json!({}), &[("KEYS", "8")]))
+            .expect(500);
         assert_eq!(seen(&scene), before);
         trouble.end(scene.disk())?;
         scene = scene.restart(libc::SIGKILL)?;
@@ -263,7 +362,8 @@ fn what_can_not_be_written_is_not_done() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// A daemon that has started on a read-only disk shows the changes that it stores after the disk is writable.
+/// A daemon that has started on a read-only disk shows the changes that it stores after the disk is
+/// writable.
 #[test]
 fn what_is_stored_once_a_disk_can_be_written_is_there() -> Result<()> {
     let mut scene = Scene::new(&json!({}))?;
@@ -274,7 +374,9 @@ fn what_is_stored_once_a_disk_can_be_written_is_there() -> Result<()> {
         generator.send(round)?;
         Trouble::ReadOnly.check(scene.windows.try_close()?);
         scene.disk().read_write()?;
-        let seq = scene.windows.close()["window"]["seq"].as_u64().expect("a number");
+        let seq = scene.windows.close()["window"]["seq"]
+            .as_u64()
+            .expect("a number");
         // The window that could not be stored comes first.
         let first = stored.len() as u64 + 1;
         stored.extend((first..=seq).map(|seq| (seq, scene.windows.bytes(seq, "json"))));
@@ -284,16 +386,25 @@ fn what_is_stored_once_a_disk_can_be_written_is_there() -> Result<()> {
                 scene = scene.restart(libc::SIGKILL)?;
             }
             for (seq, known) in &stored {
-                assert!(scene.windows.bytes(*seq, "json") == *known, "window {seq} is another one");
+                assert!(
+                    scene.windows.bytes(*seq, "json") == *known,
+                    "window {seq} is another one"
+                );
             }
         }
-        let sum: u64 = scene.windows.seqs().iter().map(|seq| packets(&scene.windows.get(*seq))).sum();
+        let sum: u64 = scene
+            .windows
+            .seqs()
+            .iter()
+            .map(|seq| packets(&scene.windows.get(*seq)))
+            .sum();
         assert_eq!(sum, (1..=round).sum::<u64>());
     }
     scene.bystanders.finish()
 }
 
-/// Some room is left for changes that free room: windows are acknowledged and probes are removed on a full disk.
+/// Some room is left for changes that free room: windows are acknowledged and probes are removed on
+/// a full disk.
 #[test]
 fn acknowledgements_and_removals_have_room_on_a_full_disk() -> Result<()> {
     let mut scene = Scene::new(&json!({}))?;
@@ -326,12 +437,16 @@ fn acknowledging_makes_room_on_a_full_disk() -> Result<()> {
     let mut sum = 0;
     for _ in 0..3 {
         wait_for_status(&scene.daemon, "p", |status| {
-            status["error"].as_str().is_some_and(|error| error.contains("No space left"))
+            status["error"]
+                .as_str()
+                .is_some_and(|error| error.contains("No space left"))
         })?;
         let full = scene.windows.seqs().len();
         ensure!(full > 10, "{full} windows fill the disk");
         collector.round(0.0, |document| sum += packets(document))?;
-        let list = scene.windows.try_list(&format!("after={}&wait=60", collector.taken))?;
+        let list = scene
+            .windows
+            .try_list(&format!("after={}&wait=60", collector.taken))?;
         ensure!(!list.windows.is_empty(), "no window although there is room");
     }
     let sent = load.stop()?;

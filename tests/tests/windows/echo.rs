@@ -33,9 +33,10 @@ fn config() -> Value {
 
 /// Gives mon0 and gen0 addresses and switches ARP on.
 fn address(topology: &Topology) -> Result<()> {
-    for (namespace, interface, address) in
-        [(topology.generator(), "gen0", "10.111.0.1/24"), (topology.monitor(), "mon0", "10.111.0.2/24")]
-    {
+    for (namespace, interface, address) in [
+        (topology.generator(), "gen0", "10.111.0.1/24"),
+        (topology.monitor(), "mon0", "10.111.0.2/24"),
+    ] {
         namespace.run("ip", &["address", "add", address, "dev", interface])?;
         namespace.run("ip", &["link", "set", interface, "arp", "on"])?;
     }
@@ -56,7 +57,8 @@ fn echo(server: &UdpSocket, ended: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-/// Sends a request for each reply that arrives. Returns the number of replies, which is that of the requests.
+/// Sends a request for each reply that arrives. Returns the number of replies, which is that of the
+/// requests.
 fn ask(client: &UdpSocket, duration: Duration) -> Result<u64> {
     let started = Instant::now();
     let (mut sent, mut replied) = (0_u64, 0_u64);
@@ -67,7 +69,9 @@ fn ask(client: &UdpSocket, duration: Duration) -> Result<u64> {
             sent += 1;
         }
         if replied < sent {
-            client.recv(&mut buffer).with_context(|| format!("{sent} requests, {replied} replies"))?;
+            client
+                .recv(&mut buffer)
+                .with_context(|| format!("{sent} requests, {replied} replies"))?;
             replied += 1;
         }
     }
@@ -94,7 +98,9 @@ fn both_directions_agree_but_for_what_is_under_way() -> Result<()> {
         let echoing = scope.spawn(|| echo(&server, &ended));
         let sent = ask(&client, Duration::from_secs(scaled(3, 60)));
         ended.store(true, Ordering::Release);
-        echoing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        echoing
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         sent
     })?;
     let windows = Windows::of(&daemon, "echo");
@@ -106,15 +112,24 @@ fn both_directions_agree_but_for_what_is_under_way() -> Result<()> {
             requests += total(document, "ingress", "requests");
             replies += total(document, "egress", "replies");
             let window = &document["window"];
-            assert!(replies <= requests, "at the end of {window}, {replies} replies to {requests} requests");
+            assert!(
+                replies <= requests,
+                "at the end of {window}, {replies} replies to {requests} requests"
+            );
             let waiting = requests - replies;
-            assert!(waiting <= OUTSTANDING, "at the end of {window}, {waiting} requests without a reply");
+            assert!(
+                waiting <= OUTSTANDING,
+                "at the end of {window}, {waiting} requests without a reply"
+            );
             apart += u64::from(waiting > 0);
         })?;
     }
     println!("{sent} requests in {last} windows; {apart} ended in the middle of some");
     assert_eq!((requests, replies), (sent, sent));
     // Less traffic would show nothing. All requests but the last ones overlapped.
-    ensure!(apart >= 10, "only {apart} windows ended while requests were under way");
+    ensure!(
+        apart >= 10,
+        "only {apart} windows ended while requests were under way"
+    );
     bystanders.finish()
 }

@@ -25,7 +25,13 @@ impl Scene {
         let bystanders = Bystanders::deploy(&daemon, &topology)?;
         daemon.put(PROBE, &config(window, &[])).expect(201);
         let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
-        Ok(Self { windows: Windows::of(&daemon, "p"), daemon, bystanders, generator, _topology: topology })
+        Ok(Self {
+            windows: Windows::of(&daemon, "p"),
+            daemon,
+            bystanders,
+            generator,
+            _topology: topology,
+        })
     }
 
     /// Sends packets and closes the window that counts them.

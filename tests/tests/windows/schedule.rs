@@ -22,7 +22,12 @@ fn milliseconds(time: &str) -> Result<f64> {
 
 /// Returns the ends of the windows in milliseconds.
 fn ends(windows: &Windows) -> Result<Vec<f64>> {
-    windows.list("").windows.iter().map(|window| milliseconds(&window.end)).collect()
+    windows
+        .list("")
+        .windows
+        .iter()
+        .map(|window| milliseconds(&window.end))
+        .collect()
 }
 
 fn wait_for_windows(windows: &Windows, count: u64) -> Result<()> {
@@ -34,21 +39,28 @@ fn wait_for_windows(windows: &Windows, count: u64) -> Result<()> {
     Ok(())
 }
 
-/// Returns the lateness of each end after a multiple of the interval since `anchor`. More than half an interval counts
-/// as too early for the next multiple.
+/// Returns the lateness of each end after a multiple of the interval since `anchor`. More than half
+/// an interval counts as too early for the next multiple.
 fn lateness(ends: &[f64], anchor: f64) -> Sample {
     let late = |end: &f64| {
         let late = (end - anchor).rem_euclid(INTERVAL_MS);
-        if late > INTERVAL_MS / 2.0 { late - INTERVAL_MS } else { late }
+        if late > INTERVAL_MS / 2.0 {
+            late - INTERVAL_MS
+        } else {
+            late
+        }
     };
     ends.iter().map(late).collect()
 }
 
-/// Checks that the numbers have no gaps, that windows follow each other, and that there are at most as many windows as
-/// intervals. Returns the number of intervals without a window.
+/// Checks that the numbers have no gaps, that windows follow each other, and that there are at most
+/// as many windows as intervals. Returns the number of intervals without a window.
 fn check_list(windows: &Windows, interval: f64) -> Result<f64> {
     let list = windows.list("");
-    assert_eq!((list.seqs(), list.lost), ((1..=list.windows.len() as u64).collect(), 0));
+    assert_eq!(
+        (list.seqs(), list.lost),
+        ((1..=list.windows.len() as u64).collect(), 0)
+    );
     for pair in list.windows.windows(2) {
         assert_eq!(pair[0].end, pair[1].start);
     }
@@ -56,13 +68,17 @@ fn check_list(windows: &Windows, interval: f64) -> Result<f64> {
     let intervals = (ends[ends.len() - 1] - ends[0]) / interval;
     let missing = intervals - (ends.len() - 1) as f64;
     // The first window may be late by up to an interval.
-    ensure!(missing > -1.5, "{} windows in the time of {intervals:.1}", ends.len());
+    ensure!(
+        missing > -1.5,
+        "{} windows in the time of {intervals:.1}",
+        ends.len()
+    );
     Ok(missing)
 }
 
 /// The lateness of a window does not add up: the next one is shorter than the interval. With ends
-/// counted from the previous end, no window would be shorter. However busy the machine is, some windows are less
-/// late than those before them.
+/// counted from the previous end, no window would be shorter. However busy the machine is, some
+/// windows are less late than those before them.
 #[test]
 fn windows_do_not_drift() -> Result<()> {
     const INTERVAL: f64 = 100.0;
@@ -75,9 +91,18 @@ fn windows_do_not_drift() -> Result<()> {
     wait_for_windows(&windows, scaled(50, 1_000))?;
     check_list(&windows, INTERVAL)?;
     let ends = ends(&windows)?;
-    let shorter = ends.windows(2).filter(|pair| pair[1] - pair[0] < INTERVAL).count();
-    println!("{shorter} of {} windows are shorter than the interval", ends.len() - 1);
-    ensure!(shorter >= ends.len() / 10, "{shorter} windows are shorter than the interval: {ends:?}");
+    let shorter = ends
+        .windows(2)
+        .filter(|pair| pair[1] - pair[0] < INTERVAL)
+        .count();
+    println!(
+        "{shorter} of {} windows are shorter than the interval",
+        ends.len() - 1
+    );
+    ensure!(
+        shorter >= ends.len() / 10,
+        "{shorter} windows are shorter than the interval: {ends:?}"
+    );
     bystanders.finish()
 }
 
@@ -96,7 +121,11 @@ fn windows_do_not_get_later() -> Result<()> {
     let quarter = ends.len() / 4;
     let early = lateness(&ends[..quarter], anchor);
     let later = lateness(&ends[ends.len() - quarter..], anchor);
-    println!("late by {} ms at first, {} ms in the end", early.summary(2), later.summary(2));
+    println!(
+        "late by {} ms at first, {} ms in the end",
+        early.summary(2),
+        later.summary(2)
+    );
     ensure!(early.median() > -1.0 && early.median() < LATE_MS);
     // The lateness of the windows does not add up: its sum would be much larger.
     ensure!((later.median() - early.median()).abs() < 2.0);
@@ -104,13 +133,15 @@ fn windows_do_not_get_later() -> Result<()> {
     bystanders.finish()
 }
 
-/// Windows are aligned to the wall clock, from one daemon to the next; `clock_steps` shows it without measuring.
+/// Windows are aligned to the wall clock, from one daemon to the next; `clock_steps` shows it
+/// without measuring.
 #[timed("it measures how late windows end after multiples of the interval")]
 fn windows_are_aligned_to_the_clock() -> Result<()> {
     let topology = Topology::new()?;
     let mut daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
-    let window = json!({ "interval": format!("{INTERVAL_MS}ms"), "align": true, "retain": 100_000 });
+    let window =
+        json!({ "interval": format!("{INTERVAL_MS}ms"), "align": true, "retain": 100_000 });
     daemon.put(PROBE, &config(&window, &[])).expect(201);
     let windows = Windows::of(&daemon, "p");
     let count = scaled(100, 2_000);
@@ -126,9 +157,17 @@ fn windows_are_aligned_to_the_clock() -> Result<()> {
         let late = lateness(ends, 0.0);
         println!("late by {} ms", late.summary(2));
         ensure!(late.median() < LATE_MS, "late by {} ms", late.summary(2));
-        // An end shortly before a multiple is slightly early, or almost an interval late, which may happen at times.
-        let early = ends.iter().filter(|end| end.rem_euclid(INTERVAL_MS) > INTERVAL_MS - 2.0).count();
-        ensure!(early < ends.len() / 20, "{early} of {} are too early", ends.len());
+        // An end shortly before a multiple is slightly early, or almost an interval late, which may
+        // happen at times.
+        let early = ends
+            .iter()
+            .filter(|end| end.rem_euclid(INTERVAL_MS) > INTERVAL_MS - 2.0)
+            .count();
+        ensure!(
+            early < ends.len() / 20,
+            "{early} of {} are too early",
+            ends.len()
+        );
         checked += late.len();
     }
     ensure!(checked as u64 >= 3 * (count - 1));
@@ -158,7 +197,9 @@ fn a_schedule_goes_on_after_restarts_and_replacements() -> Result<()> {
     assert_eq!(list.windows, [], "closed before the hour was over");
     daemon.put(PROBE, &window("5ms")).expect(200);
     wait_for_windows(&windows, newest as u64 + 50)?;
-    daemon.put(PROBE, &config(&json!({ "retain": 100_000 }), &[])).expect(200);
+    daemon
+        .put(PROBE, &config(&json!({ "retain": 100_000 }), &[]))
+        .expect(200);
     let newest = windows.seqs().len();
     let list = windows.list(&format!("after={newest}&wait=0.5"));
     assert_eq!(list.windows, [], "closed without an interval");
@@ -175,8 +216,12 @@ fn waits(pid: u32) -> Result<u64> {
     let mut waits = 0;
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         // The thread may have ended since it was listed.
-        let Ok(status) = fs::read_to_string(task?.path().join("status")) else { continue };
-        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        let Ok(status) = fs::read_to_string(task?.path().join("status")) else {
+            continue;
+        };
+        let count = status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
         waits += count.context("a number of waits")?.trim().parse::<u64>()?;
     }
     Ok(waits)
@@ -188,7 +233,12 @@ fn an_idle_schedule_is_no_load() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
-    daemon.put(PROBE, &config(&json!({ "interval": "24h", "align": true }), &[])).expect(201);
+    daemon
+        .put(
+            PROBE,
+            &config(&json!({ "interval": "24h", "align": true }), &[]),
+        )
+        .expect(201);
     let started = SystemTime::now();
     let before = waits(daemon.pid())?;
     let list = Windows::of(&daemon, "p").list("wait=2");
@@ -208,12 +258,18 @@ fn mistakes_are_named() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
-    daemon.put(PROBE, &config(&json!({ "interval": "10s" }), &[])).expect(201);
+    daemon
+        .put(PROBE, &config(&json!({ "interval": "10s" }), &[]))
+        .expect(201);
     let before = daemon.json(PROBE);
     let refuse = |config: &Value, field: &str| -> Result<()> {
         let problem = daemon.put(PROBE, config).expect(422).json();
-        let fields: Vec<&str> =
-            problem["errors"].as_array().into_iter().flatten().filter_map(|e| e["field"].as_str()).collect();
+        let fields: Vec<&str> = problem["errors"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|e| e["field"].as_str())
+            .collect();
         ensure!(fields == [field], "{}: {problem}", config["window"]);
         Ok(())
     };
@@ -230,7 +286,10 @@ fn mistakes_are_named() -> Result<()> {
         (json!({ "retain": 100_001 }), "window.retain"),
         (json!({ "retain_bytes": 0 }), "window.retain_bytes"),
         (json!({ "collectors": ["a", "a"] }), "window.collectors[1]"),
-        (json!({ "collectors": ["a", "b c"] }), "window.collectors[1]"),
+        (
+            json!({ "collectors": ["a", "b c"] }),
+            "window.collectors[1]",
+        ),
         (json!({ "interval": 10 }), "window.interval"),
         (json!({ "retain": -1 }), "window.retain"),
         (json!({ "collectors": "a" }), "window.collectors"),
@@ -243,9 +302,18 @@ fn mistakes_are_named() -> Result<()> {
     live["ingress"]["metrics"] = json!([{ "name": "packets", "map": "packets" }]);
     live["window"] = json!({ "interval": "1s" });
     refuse(&live, "window.interval")?;
-    assert_eq!(daemon.json(PROBE), before, "a refused replacement changes nothing");
+    assert_eq!(
+        daemon.json(PROBE),
+        before,
+        "a refused replacement changes nothing"
+    );
     for interval in ["1ms", "250ms", "10s", "5m", "1h", "24h"] {
-        daemon.put(PROBE, &config(&json!({ "interval": interval, "align": true }), &[])).expect(200);
+        daemon
+            .put(
+                PROBE,
+                &config(&json!({ "interval": interval, "align": true }), &[]),
+            )
+            .expect(200);
     }
     bystanders.finish()
 }
@@ -256,7 +324,9 @@ fn a_deleted_probe_leaves_no_error() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     for _ in 0..30 {
-        daemon.put(PROBE, &config(&json!({ "interval": "1ms" }), &[])).expect(201);
+        daemon
+            .put(PROBE, &config(&json!({ "interval": "1ms" }), &[]))
+            .expect(201);
         wait_for_windows(&Windows::of(&daemon, "p"), 1)?;
         daemon.delete(PROBE).expect(204);
     }

@@ -29,15 +29,28 @@ char LICENSE[] SEC("license") = "GPL";
 
 /// The lines of an answer with documents.
 fn lines(windows: &Windows, query: &str) -> Result<Vec<String>> {
-    let answer = windows.request("GET", &format!("{PROBE}/windows?documents=true&{query}"))?.expect(200);
-    ensure!(answer.header("content-type") == Some(NDJSON), "{:?}", answer.headers);
-    let text = answer.text().strip_suffix('\n').context("the end of a line")?;
+    let answer = windows
+        .request("GET", &format!("{PROBE}/windows?documents=true&{query}"))?
+        .expect(200);
+    ensure!(
+        answer.header("content-type") == Some(NDJSON),
+        "{:?}",
+        answer.headers
+    );
+    let text = answer
+        .text()
+        .strip_suffix('\n')
+        .context("the end of a line")?;
     Ok(text.split('\n').map(str::to_owned).collect())
 }
 
 /// The bytes of a path below the probe's windows.
 fn text(windows: &Windows, rest: &str) -> Result<String> {
-    Ok(windows.request("GET", &format!("{PROBE}/windows{rest}"))?.expect(200).text().to_owned())
+    Ok(windows
+        .request("GET", &format!("{PROBE}/windows{rest}"))?
+        .expect(200)
+        .text()
+        .to_owned())
 }
 
 /// Checks an answer with shapes. Returns the number of shapes and the numbers of the windows.
@@ -46,7 +59,10 @@ fn check(windows: &Windows, query: &str, list: &str) -> Result<(usize, Vec<u64>)
     ensure!(lines[0] == text(windows, list)?, "{}", lines[0]);
     let listed: Value = serde_json::from_str(&lines[0])?;
     let listed = listed["windows"].as_array().context("a list")?;
-    let seqs: Vec<u64> = listed.iter().filter_map(|window| window["seq"].as_u64()).collect();
+    let seqs: Vec<u64> = listed
+        .iter()
+        .filter_map(|window| window["seq"].as_u64())
+        .collect();
     let (mut shapes, mut next) = (Vec::new(), seqs.iter());
     for line in &lines[1..] {
         if let Some(shape) = line.strip_prefix("{\"shape\":") {
@@ -54,25 +70,37 @@ fn check(windows: &Windows, query: &str, list: &str) -> Result<(usize, Vec<u64>)
             continue;
         }
         let seq = next.next().context("a window of the list")?;
-        ensure!(line.as_bytes() == windows.bytes(*seq, "json"), "window {seq}: {line}");
+        ensure!(
+            line.as_bytes() == windows.bytes(*seq, "json"),
+            "window {seq}: {line}"
+        );
         let shape = text(windows, &format!("/{seq}/shape"))?;
-        ensure!(shapes.last() == Some(&&*shape), "the shape of window {seq}: {shape}");
+        ensure!(
+            shapes.last() == Some(&&*shape),
+            "the shape of window {seq}: {shape}"
+        );
     }
     ensure!(next.next().is_none(), "windows are missing");
     Ok((shapes.len(), seqs))
 }
 
-/// The lines are the list and the documents of its windows, in order, also of sums that are stored as changes, of windows before a
-/// replacement, and after a crash. Reading takes nothing.
+/// The lines are the list and the documents of its windows, in order, also of sums that are stored
+/// as changes, of windows before a replacement, and after a crash. Reading takes nothing.
 #[test]
 fn each_line_is_the_document_of_a_window() -> Result<()> {
     let window = json!({ "retain": 200, "collectors": ["c"] });
     let mut scene = Scene::new(&window)?;
-    ensure!(lines(&scene.windows, "shape=true")?.len() == 1, "a list of no windows");
+    ensure!(
+        lines(&scene.windows, "shape=true")?.len() == 1,
+        "a list of no windows"
+    );
     for count in 1..=103 {
         scene.close(count % 3)?;
     }
-    scene.daemon.put(PROBE, &config(&window, &[("QUEUED", "1")])).expect(200);
+    scene
+        .daemon
+        .put(PROBE, &config(&window, &[("QUEUED", "1")]))
+        .expect(200);
     for _ in 0..3 {
         scene.windows.close();
     }
@@ -82,15 +110,36 @@ fn each_line_is_the_document_of_a_window() -> Result<()> {
             check(&scene.windows, "limit=1000", "?limit=1000")? == (2, (1..=newest).collect()),
             "{round}"
         );
-        ensure!(check(&scene.windows, "", "?limit=100")? == (1, (1..=100).collect()), "the usual limit");
+        ensure!(
+            check(&scene.windows, "", "?limit=100")? == (1, (1..=100).collect()),
+            "the usual limit"
+        );
         ensure!(check(&scene.windows, "after=3&limit=2", "?after=3&limit=2")? == (1, vec![4, 5]));
-        ensure!(check(&scene.windows, "collector=c&limit=1", "?collector=c&limit=1")? == (1, vec![1]));
+        ensure!(
+            check(
+                &scene.windows,
+                "collector=c&limit=1",
+                "?collector=c&limit=1"
+            )? == (1, vec![1])
+        );
         let plain = lines(&scene.windows, "limit=1000")?;
-        ensure!(plain.len() as u64 == newest + 1, "{} lines without shapes", plain.len());
-        ensure!(scene.windows.seqs() == (1..=newest).collect::<Vec<_>>(), "reading takes nothing");
-        scene.daemon = scene.daemon.restart(libc::SIGKILL, &DaemonOptions::default())?;
+        ensure!(
+            plain.len() as u64 == newest + 1,
+            "{} lines without shapes",
+            plain.len()
+        );
+        ensure!(
+            scene.windows.seqs() == (1..=newest).collect::<Vec<_>>(),
+            "reading takes nothing"
+        );
+        scene.daemon = scene
+            .daemon
+            .restart(libc::SIGKILL, &DaemonOptions::default())?;
     }
-    scene.windows.acknowledge(newest - 1, Some("c"))?.expect(204);
+    scene
+        .windows
+        .acknowledge(newest - 1, Some("c"))?
+        .expect(204);
     ensure!(check(&scene.windows, "collector=c", "?collector=c&limit=100")? == (1, vec![newest]));
     scene.bystanders.finish()
 }
@@ -109,19 +158,39 @@ fn what_can_not_be_is_refused_by_name() -> Result<()> {
         ("documents=true&wait=301", "wait"),
         ("documents=true&collector=c", "collector"),
     ] {
-        let answer = scene.windows.request("GET", &format!("{PROBE}/windows?{query}"))?.expect(400);
-        let detail = answer.json()["detail"].as_str().unwrap_or_default().to_owned();
+        let answer = scene
+            .windows
+            .request("GET", &format!("{PROBE}/windows?{query}"))?
+            .expect(400);
+        let detail = answer.json()["detail"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         ensure!(detail.contains(name), "{query}: {detail}");
     }
     let path = format!("{PROBE}/windows?documents=true");
-    scene.daemon.request("GET", &path, &[("accept", "application/xml")], b"").expect(406);
-    scene.daemon.request("GET", &path, &[("accept", "application/x-ndjson;q=0.1, */*;q=0")], b"").expect(200);
-    scene.daemon.get("/v1/probes/other/windows?documents=true").expect(404);
+    scene
+        .daemon
+        .request("GET", &path, &[("accept", "application/xml")], b"")
+        .expect(406);
+    scene
+        .daemon
+        .request(
+            "GET",
+            &path,
+            &[("accept", "application/x-ndjson;q=0.1, */*;q=0")],
+            b"",
+        )
+        .expect(200);
+    scene
+        .daemon
+        .get("/v1/probes/other/windows?documents=true")
+        .expect(404);
     scene.bystanders.finish()
 }
 
-/// Clients that read nothing cost little memory and delay no window. A window that is removed before its turn
-/// is `null`.
+/// Clients that read nothing cost little memory and delay no window. A window that is removed
+/// before its turn is `null`.
 #[test]
 fn those_who_read_slowly_cost_little_and_see_what_has_gone() -> Result<()> {
     const WINDOWS: u64 = 60;
@@ -149,7 +218,10 @@ fn those_who_read_slowly_cost_little_and_see_what_has_gone() -> Result<()> {
         windows.close();
     }
     let grown = daemon.rss_kib().saturating_sub(before);
-    ensure!(grown < 40 << 10, "{grown} KiB for 20 clients of {bytes} bytes each");
+    ensure!(
+        grown < 40 << 10,
+        "{grown} KiB for 20 clients of {bytes} bytes each"
+    );
     let newest = *windows.seqs().last().context("windows")?;
     windows.acknowledge(newest, None)?.expect(204);
     let (mut client, mut seen) = (clients.swap_remove(0), BTreeMap::new());
@@ -160,7 +232,10 @@ fn those_who_read_slowly_cost_little_and_see_what_has_gone() -> Result<()> {
         *seen.entry(is_gone).or_insert(0) += 1;
     }
     ensure!(client.line()?.is_none(), "the list has {WINDOWS} windows");
-    ensure!(seen.len() == 2, "{seen:?}: the first documents were on their way");
+    ensure!(
+        seen.len() == 2,
+        "{seen:?}: the first documents were on their way"
+    );
     clients.into_iter().for_each(drop);
     Ok(())
 }
@@ -177,7 +252,12 @@ fn an_answer_has_no_more_than_some_bytes_of_windows() -> Result<()> {
     daemon.put(PROBE, &config).expect(201);
     let windows = Windows::of(&daemon, "p");
     (0..6).for_each(|_| drop(windows.close()));
-    let bytes: Vec<u64> = windows.list("").windows.iter().map(|window| window.bytes).collect();
+    let bytes: Vec<u64> = windows
+        .list("")
+        .windows
+        .iter()
+        .map(|window| window.bytes)
+        .collect();
     let fit = bytes
         .iter()
         .scan(0, |sum, bytes| {
@@ -189,7 +269,10 @@ fn an_answer_has_no_more_than_some_bytes_of_windows() -> Result<()> {
     ensure!((1..6).contains(&fit), "{bytes:?}");
     let mut client = Stream::open(&daemon, &format!("{PROBE}/windows?documents=true"), NDJSON)?;
     let list = client.json()?;
-    ensure!(list["windows"].as_array().map(Vec::len) == Some(fit), "{list}");
+    ensure!(
+        list["windows"].as_array().map(Vec::len) == Some(fit),
+        "{list}"
+    );
     let read = std::io::copy(&mut client.by_ref().take(u64::MAX), &mut std::io::sink())?;
     ensure!(read > 16 << 20, "{read} bytes");
     Ok(())

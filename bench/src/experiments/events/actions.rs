@@ -1,5 +1,5 @@
-//! The cost of each action of Gregg's benchmark of tracers, as in Tables I to V of "Benchmarking Performance Overhead of DTrace
-//! on FreeBSD and eBPF on Linux", as far as network hooks have them.
+//! The cost of each action of Gregg's benchmark of tracers, as in Tables I to V of "Benchmarking
+//! Performance Overhead of DTrace on FreeBSD and eBPF on Linux", as far as network hooks have them.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ use crate::scenes::sources::ACTIONS as SOURCE;
 const EVENTS: u32 = 25_000;
 const PROBE: &str = "/v1/probes/actions";
 
-/// An experiment of the paper: its number, its action, and the nanoseconds per event in Table IV of the paper, for Gregg's
-/// bpftrace, the paper's bpftrace, and DTrace.
+/// An experiment of the paper: its number, its action, and the nanoseconds per event in Table IV of
+/// the paper, for Gregg's bpftrace, the paper's bpftrace, and DTrace.
 struct Action {
     number: u32,
     name: &'static str,
@@ -32,7 +32,11 @@ struct Action {
 }
 
 const fn action(number: u32, name: &'static str, paper: [f64; 3]) -> Action {
-    Action { number, name, paper }
+    Action {
+        number,
+        name,
+        paper,
+    }
 }
 
 const ACTIONS: [Action; 10] = [
@@ -44,7 +48,11 @@ const ACTIONS: [Action; 10] = [
     action(12, "two keys", [234.0, 176.0, 401.0]),
     action(15, "histogram", [238.0, 133.0, 360.0]),
     action(16, "timing", [651.0, 473.0, 682.0]),
-    action(17, "multiple (two keys, histogram)", [856.0, 1264.0, 1313.0]),
+    action(
+        17,
+        "multiple (two keys, histogram)",
+        [856.0, 1264.0, 1313.0],
+    ),
     action(18, "per event", [870.0, 1539.0, 312.0]),
 ];
 
@@ -93,14 +101,31 @@ pub fn run(bench: &Bench) -> Result<Section> {
         let control = control(bench, &stand, hook)?;
         let frame = Frame::default();
         let (mut bare_points, mut our_points) = (Vec::new(), Vec::new());
-        for Action { number, name, paper } in ACTIONS {
+        for Action {
+            number,
+            name,
+            paper,
+        } in ACTIONS
+        {
             if bench.quick && !QUICK.contains(&number) {
                 continue;
             }
-            let repeat = if number == 18 { repeat.min(EVENTS) } else { repeat };
-            daemon.put(PROBE, &config(hook, number, site.interface())).expect(201);
+            let repeat = if number == 18 {
+                repeat.min(EVENTS)
+            } else {
+                repeat
+            };
+            daemon
+                .put(PROBE, &config(hook, number, site.interface()))
+                .expect(201);
             let dispatcher = site.attached(hook)?;
-            let mut bare = Bare::load(SOURCE, hook, "act", &[format!("ACTION={number}")], &site.topology)?;
+            let mut bare = Bare::load(
+                SOURCE,
+                hook,
+                "act",
+                &[format!("ACTION={number}")],
+                &site.topology,
+            )?;
             let compared = Comparison::measure(rounds, |way| match way {
                 Way::Base => bare.run(hook, frame.bytes(), repeat),
                 Way::Other => run_program(&dispatcher, hook, frame.bytes(), repeat),
@@ -126,15 +151,30 @@ pub fn run(bench: &Bench) -> Result<Section> {
                 dtrace,
             ]);
         }
-        let exactly = |value: f64| Estimate { value, low: value, high: value };
-        let papers =
-            ACTIONS.iter().map(|action| (f64::from(action.number), exactly(action.paper[1]))).collect();
+        let exactly = |value: f64| Estimate {
+            value,
+            low: value,
+            high: value,
+        };
+        let papers = ACTIONS
+            .iter()
+            .map(|action| (f64::from(action.number), exactly(action.paper[1])))
+            .collect();
         panels.push(Panel {
             title: format!("{}; a packet takes {control:.0} ns", hook.to_uppercase()),
             curves: vec![
-                Curve { name: "attached directly".into(), points: bare_points },
-                Curve { name: "twinprobe".into(), points: our_points },
-                Curve { name: "the paper's bpftrace, kprobe".into(), points: papers },
+                Curve {
+                    name: "attached directly".into(),
+                    points: bare_points,
+                },
+                Curve {
+                    name: "twinprobe".into(),
+                    points: our_points,
+                },
+                Curve {
+                    name: "the paper's bpftrace, kprobe".into(),
+                    points: papers,
+                },
             ],
         });
     }
@@ -142,8 +182,14 @@ pub fn run(bench: &Bench) -> Result<Section> {
     section.figures.push(Figure {
         name: "actions",
         title: "Time of a packet by the number of the experiment in the paper",
-        x: Axis { label: "experiment", logarithmic: false },
-        y: Axis { label: "ns per packet", logarithmic: true },
+        x: Axis {
+            label: "experiment",
+            logarithmic: false,
+        },
+        y: Axis {
+            label: "ns per packet",
+            logarithmic: true,
+        },
         panels,
     });
     section.meaning = "A count in an array or a hash costs a packet some ten nanoseconds, for any key. To delete \
@@ -161,15 +207,26 @@ pub fn run(bench: &Bench) -> Result<Section> {
 
 /// Returns the nanoseconds that a packet takes with a program that counts it and drops it.
 fn control(bench: &Bench, stand: &Stand, hook: &'static str) -> Result<f64> {
-    let tool = Tool { hook, shape: Shape::Syscount, ring: 0, interval: 0 };
+    let tool = Tool {
+        hook,
+        shape: Shape::Syscount,
+        ring: 0,
+        interval: 0,
+    };
     let attached = tool.attach(stand.topology.monitor())?;
     let mut times = Sample::default();
     for _ in 0..bench.rounds(7, 1) {
         let before = attached.counted()?;
-        let sent =
-            stand.send(Load::Steady { rate: 1, duration: Duration::from_millis(bench.times(300, 100)) })?;
+        let sent = stand.send(Load::Steady {
+            rate: 1,
+            duration: Duration::from_millis(bench.times(300, 100)),
+        })?;
         let counted = attached.counted()? - before;
-        ensure!(counted == sent.packets, "{} packets were sent, {counted} counted", sent.packets);
+        ensure!(
+            counted == sent.packets,
+            "{} packets were sent, {counted} counted",
+            sent.packets
+        );
         times.add(sent.per_packet.context("too short")?);
     }
     Ok(times.median())

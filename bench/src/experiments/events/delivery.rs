@@ -1,5 +1,5 @@
-//! The tools of "No Two Snowflakes Are Alike" (eBPF '25) at network hooks, and consumers of their events: fidelity, loss,
-//! delay and processor time.
+//! The tools of "No Two Snowflakes Are Alike" (eBPF '25) at network hooks, and consumers of their
+//! events: fidelity, loss, delay and processor time.
 
 use std::time::Duration;
 
@@ -28,7 +28,8 @@ const CHECKED: u64 = 2_000;
 /// The figures of the claims.
 #[derive(Default)]
 struct Claimed {
-    /// The daemon's time for an event at the rate of the claim, divided by the time in which libbpf prints an event as JSON.
+    /// The daemon's time for an event at the rate of the claim, divided by the time in which libbpf
+    /// prints an event as JSON.
     times: Vec<String>,
     /// The percentage of events in bursts that each consumer has lost.
     bursts: Vec<(Consumer, f64)>,
@@ -62,17 +63,28 @@ pub fn run(bench: &Bench) -> Result<Section> {
         .to_owned();
     section.generator = Some(Stand::describe());
     let stand = Stand::new()?;
-    let consumers: Vec<_> = Consumer::ALL.into_iter().filter(|consumer| consumer.is_here()).collect();
+    let consumers: Vec<_> = Consumer::ALL
+        .into_iter()
+        .filter(|consumer| consumer.is_here())
+        .collect();
     section.tables.push(fidelity(bench, &stand, &consumers)?);
     let (table, Claimed { bursts, times }) = cost(bench, &stand, &consumers)?;
     section.tables.push(table);
-    section.tables.push(syscount::measure(bench, &stand, &consumers)?);
+    section
+        .tables
+        .push(syscount::measure(bench, &stand, &consumers)?);
     let panels = curves(bench, &stand, &consumers)?;
     section.figures.push(Figure {
         name: "events",
         title: "Processor time of an event by consumers",
-        x: Axis { label: "events/s", logarithmic: true },
-        y: Axis { label: "us CPU per event", logarithmic: true },
+        x: Axis {
+            label: "events/s",
+            logarithmic: true,
+        },
+        y: Axis {
+            label: "us CPU per event",
+            logarithmic: true,
+        },
         panels,
     });
     let missing: Vec<_> = Consumer::ALL
@@ -121,12 +133,20 @@ pub fn run(bench: &Bench) -> Result<Section> {
 /// Returns each tool in each ring at both hooks, with events at this rate and with bursts.
 fn cases(bench: &Bench, rate: u64, duration: Duration) -> Vec<Case> {
     let steady = Load::Steady { rate, duration };
-    let bursts = Load::Bursts { packets: bench.times(20_000, 4_000), times: bench.part_of(20, 1) };
+    let bursts = Load::Bursts {
+        packets: bench.times(20_000, 4_000),
+        times: bench.part_of(20, 1),
+    };
     let mut cases = Vec::new();
     for hook in ["xdp", "tc"] {
         for shape in SHAPES {
             for ring in RINGS {
-                let tool = Tool { hook, shape, ring, interval: 0 };
+                let tool = Tool {
+                    hook,
+                    shape,
+                    ring,
+                    interval: 0,
+                };
                 cases.extend([steady, bursts].map(|load| Case { tool, load }));
             }
         }
@@ -149,18 +169,33 @@ fn fidelity(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<Tabl
         "half within, us",
         "99 % within, us",
     ]);
-    let cases = cases(bench, CHECKED, Duration::from_millis(bench.part_of(2_000, 150)));
+    let cases = cases(
+        bench,
+        CHECKED,
+        Duration::from_millis(bench.part_of(2_000, 150)),
+    );
     // The case of bursts of small events at TC, with a small ring.
     let quick = [cases[9]];
     for case in bench.cases(&cases, &quick) {
-        for consumer in consumers.iter().filter(|consumer| consumer.can(case.tool, Mode::Check)) {
+        for consumer in consumers
+            .iter()
+            .filter(|consumer| consumer.can(case.tool, Mode::Check))
+        {
             let outcome = consumer.run(stand, case.tool, case.load, Mode::Check)?;
             if matches!(case.load, Load::Steady { .. }) && case.tool.ring == RINGS[1] {
-                ensure!(outcome.lost + outcome.missed == 0, "{}: {outcome:?}", consumer.name());
+                ensure!(
+                    outcome.lost + outcome.missed == 0,
+                    "{}: {outcome:?}",
+                    consumer.name()
+                );
             }
-            let latency = outcome
-                .latency
-                .map(|ns| if ns == 0 { String::new() } else { format!("{:.0}", ns as f64 / 1e3) });
+            let latency = outcome.latency.map(|ns| {
+                if ns == 0 {
+                    String::new()
+                } else {
+                    format!("{:.0}", ns as f64 / 1e3)
+                }
+            });
             let [median, late] = latency;
             table.row(case.cells().into_iter().chain([
                 consumer.name().to_owned(),
@@ -176,7 +211,8 @@ fn fidelity(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<Tabl
     Ok(table)
 }
 
-/// Measures the processor time of each consumer, and the share of small events that it loses in bursts, with a small ring at XDP.
+/// Measures the processor time of each consumer, and the share of small events that it loses in
+/// bursts, with a small ring at XDP.
 fn cost(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<(Table, Claimed)> {
     let mut table = Table::new(&[
         "hook",
@@ -191,11 +227,17 @@ fn cost(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<(Table, 
         "null",
         "packet, ns",
     ]);
-    let cases = cases(bench, CLAIMED, Duration::from_millis(bench.part_of(500, 100)));
+    let cases = cases(
+        bench,
+        CLAIMED,
+        Duration::from_millis(bench.part_of(500, 100)),
+    );
     let mut claimed = Claimed::default();
     for case in bench.cases(&cases, &cases[..2]) {
         let turns = turns(stand, case, consumers, bench.rounds(5, 1))?;
-        let Tool { hook, shape, ring, .. } = case.tool;
+        let Tool {
+            hook, shape, ring, ..
+        } = case.tool;
         if hook == "xdp" && !case.bursts() {
             claimed.times.push(format!(
                 "{} ({} bytes, ring of {} KiB)",
@@ -205,57 +247,102 @@ fn cost(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<(Table, 
             ));
         }
         for (consumer, outcomes) in &turns.of {
-            let share = outcomes.iter().map(Outcome::lost_percent).collect::<Sample>().median();
+            let share = outcomes
+                .iter()
+                .map(Outcome::lost_percent)
+                .collect::<Sample>()
+                .median();
             if hook == "xdp" && shape == Shape::RwTracer && ring == RINGS[0] && case.bursts() {
                 claimed.bursts.push((*consumer, share));
             }
-            let packets: Sample = outcomes.iter().filter_map(|outcome| outcome.sent.per_packet).collect();
-            table.row(case.cells().into_iter().chain([
-                consumer.name().to_owned(),
-                outcomes.iter().map(|outcome| outcome.events).sum::<u64>().to_string(),
-                format!("{share:.2}"),
-                Estimate::of(&outcomes.iter().map(Outcome::per_event).collect()).show(3),
-                if *consumer == Consumer::Libbpf {
-                    String::new()
-                } else {
-                    Estimate::of(&turns.ratio(*consumer, Consumer::Libbpf)?).show(2)
-                },
-                if *consumer == Consumer::Libbpf { Estimate::of(&turns.null).show(2) } else { String::new() },
-                if packets.is_empty() { String::new() } else { Estimate::of(&packets).show(1) },
-            ]));
+            let packets: Sample = outcomes
+                .iter()
+                .filter_map(|outcome| outcome.sent.per_packet)
+                .collect();
+            table.row(
+                case.cells().into_iter().chain([
+                    consumer.name().to_owned(),
+                    outcomes
+                        .iter()
+                        .map(|outcome| outcome.events)
+                        .sum::<u64>()
+                        .to_string(),
+                    format!("{share:.2}"),
+                    Estimate::of(&outcomes.iter().map(Outcome::per_event).collect()).show(3),
+                    if *consumer == Consumer::Libbpf {
+                        String::new()
+                    } else {
+                        Estimate::of(&turns.ratio(*consumer, Consumer::Libbpf)?).show(2)
+                    },
+                    if *consumer == Consumer::Libbpf {
+                        Estimate::of(&turns.null).show(2)
+                    } else {
+                        String::new()
+                    },
+                    if packets.is_empty() {
+                        String::new()
+                    } else {
+                        Estimate::of(&packets).show(1)
+                    },
+                ]),
+            );
         }
     }
     Ok((table, claimed))
 }
 
-/// Measures the processor time for an event at several rates. Returns the panels of the figure, and the daemon's time at the rate
-/// of the claim divided by that of libbpf printing JSON.
+/// Measures the processor time for an event at several rates. Returns the panels of the figure, and
+/// the daemon's time at the rate of the claim divided by that of libbpf printing JSON.
 fn curves(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<Vec<Panel>> {
     let three = [Consumer::Libbpf, Consumer::LibbpfJson, Consumer::Twinprobe];
     let consumers: Vec<_> = consumers
         .iter()
         .copied()
-        .filter(|consumer| *consumer != Consumer::Bpftrace && (!bench.quick || three.contains(consumer)))
+        .filter(|consumer| {
+            *consumer != Consumer::Bpftrace && (!bench.quick || three.contains(consumer))
+        })
         .collect();
     let mut panels = Vec::new();
     for shape in bench.cases(&SHAPES, &[Shape::RwTracer]) {
         let mut curves: Vec<_> = consumers
             .iter()
-            .map(|consumer| Curve { name: consumer.name().into(), points: Vec::new() })
+            .map(|consumer| Curve {
+                name: consumer.name().into(),
+                points: Vec::new(),
+            })
             .collect();
         for rate in bench.cases(&RATES, &[CLAIMED]) {
-            let tool = Tool { hook: "xdp", shape, ring: RINGS[1], interval: 0 };
+            let tool = Tool {
+                hook: "xdp",
+                shape,
+                ring: RINGS[1],
+                interval: 0,
+            };
             // At a low rate, more time is needed for enough events.
-            let time = if rate < CLAIMED { bench.times(500, 100) } else { bench.part_of(500, 100) };
-            let case = Case { tool, load: Load::Steady { rate, duration: Duration::from_millis(time) } };
+            let time = if rate < CLAIMED {
+                bench.times(500, 100)
+            } else {
+                bench.part_of(500, 100)
+            };
+            let case = Case {
+                tool,
+                load: Load::Steady {
+                    rate,
+                    duration: Duration::from_millis(time),
+                },
+            };
             let turns = turns(stand, case, &consumers, bench.rounds(5, 1))?;
             for (curve, (_, outcomes)) in curves.iter_mut().zip(&turns.of) {
-                curve
-                    .points
-                    .push((rate as f64, Estimate::of(&outcomes.iter().map(Outcome::per_event).collect())));
+                curve.points.push((
+                    rate as f64,
+                    Estimate::of(&outcomes.iter().map(Outcome::per_event).collect()),
+                ));
             }
         }
-        panels.push(Panel { title: format!("{}, {} bytes", shape.name(), 156 + shape.payload()), curves });
+        panels.push(Panel {
+            title: format!("{}, {} bytes", shape.name(), 156 + shape.payload()),
+            curves,
+        });
     }
     Ok(panels)
 }
@@ -268,7 +355,9 @@ struct Turns {
 }
 
 fn turns(stand: &Stand, case: Case, consumers: &[Consumer], turns: u64) -> Result<Turns> {
-    let able = consumers.iter().filter(|consumer| consumer.can(case.tool, Mode::Count));
+    let able = consumers
+        .iter()
+        .filter(|consumer| consumer.can(case.tool, Mode::Count));
     let mut of: Vec<_> = able.map(|consumer| (*consumer, Vec::new())).collect();
     let mut null = Sample::default();
     for _ in 0..turns {
@@ -304,12 +393,19 @@ impl Turns {
 impl Case {
     /// Returns the first cells of the tool's rows: hook, tool, ring and packets.
     fn cells(self) -> [String; 4] {
-        let Tool { hook, shape, ring, .. } = self.tool;
+        let Tool {
+            hook, shape, ring, ..
+        } = self.tool;
         let packets = match self.load {
             Load::Steady { rate, .. } => format!("{rate} events/s"),
             Load::Bursts { packets, .. } => format!("bursts of {packets}"),
         };
-        [hook.to_owned(), shape.name().to_owned(), (ring >> 10).to_string(), packets]
+        [
+            hook.to_owned(),
+            shape.name().to_owned(),
+            (ring >> 10).to_string(),
+            packets,
+        ]
     }
 
     const fn bursts(self) -> bool {

@@ -1,5 +1,5 @@
-//! The time that a hook itself takes (XDP native and generic, TCX, clsact), the time to copy 1 KiB, and the delay until user
-//! space has it.
+//! The time that a hook itself takes (XDP native and generic, TCX, clsact), the time to copy 1 KiB,
+//! and the delay until user space has it.
 
 use std::time::Duration;
 
@@ -86,9 +86,18 @@ pub fn run(bench: &Bench) -> Result<Section> {
     section.figures.push(Figure {
         name: "retrieval",
         title: "Time until a consumer has half of the events of 1 KiB",
-        x: Axis { label: "events/s", logarithmic: true },
-        y: Axis { label: "us", logarithmic: true },
-        panels: vec![Panel { title: "1 KiB, XDP".into(), curves }],
+        x: Axis {
+            label: "events/s",
+            logarithmic: true,
+        },
+        y: Axis {
+            label: "us",
+            logarithmic: true,
+        },
+        panels: vec![Panel {
+            title: "1 KiB, XDP".into(),
+            curves,
+        }],
     });
     section.meaning = format!(
         "The call of a hook costs a packet less than the work of a program. The exception is generic XDP if it has \
@@ -130,11 +139,18 @@ impl Finish {
             attach_filter(&mut ebpf, "finish", u16::MAX)?;
             anyhow::Ok(ebpf)
         })??;
-        Ok(Self { namespace: namespace.clone(), ebpf: Some(ebpf) })
+        Ok(Self {
+            namespace: namespace.clone(),
+            ebpf: Some(ebpf),
+        })
     }
 
     fn ended(&self) -> Result<u64> {
-        let map = self.ebpf.as_ref().and_then(|ebpf| ebpf.map("ended")).context("no counter")?;
+        let map = self
+            .ebpf
+            .as_ref()
+            .and_then(|ebpf| ebpf.map("ended"))
+            .context("no counter")?;
         let ended: PerCpuArray<_, u64> = map.try_into()?;
         Ok(ended.get(&0, 0)?.iter().sum())
     }
@@ -153,35 +169,59 @@ impl Drop for Finish {
 fn attach_filter(ebpf: &mut Ebpf, name: &str, priority: u16) -> Result<()> {
     let program: &mut SchedClassifier = ebpf.program_mut(name).context("no program")?.try_into()?;
     program.load()?;
-    let options = TcAttachOptions::Netlink(NlOptions { priority, ..NlOptions::default() });
-    program.attach_with_options(INTERFACE, TcAttachType::Ingress, options).context("attach a filter")?;
+    let options = TcAttachOptions::Netlink(NlOptions {
+        priority,
+        ..NlOptions::default()
+    });
+    program
+        .attach_with_options(INTERFACE, TcAttachType::Ingress, options)
+        .context("attach a filter")?;
     Ok(())
 }
 
 /// Measures the additional time of a packet with an empty program at each hook.
 fn invocation(bench: &Bench, stand: &Stand) -> Result<(Table, Vec<String>)> {
-    let mut table =
-        Table::new(&["hook", "attached", "rounds", "a packet without, ns", "invocation, ns", "null, ns"]);
+    let mut table = Table::new(&[
+        "hook",
+        "attached",
+        "rounds",
+        "a packet without, ns",
+        "invocation, ns",
+        "null, ns",
+    ]);
     let finish = Finish::attach(stand.topology.monitor())?;
     let clsact = Daemon::start_with(
         stand.topology.monitor(),
-        &DaemonOptions::default().argument("--tc-attach").argument("clsact"),
+        &DaemonOptions::default()
+            .argument("--tc-attach")
+            .argument("clsact"),
     )?;
     let rounds = bench.rounds(15, 1);
     let mut said = Vec::new();
     for hook in bench.cases(&Hook::ALL, &[Hook::XdpNative]) {
-        let daemon = if hook == Hook::Clsact { &clsact } else { &stand.daemon };
-        for (name, front) in [("directly", Front::Bare), ("by twinprobe", Front::Probe(daemon))] {
+        let daemon = if hook == Hook::Clsact {
+            &clsact
+        } else {
+            &stand.daemon
+        };
+        for (name, front) in [
+            ("directly", Front::Bare),
+            ("by twinprobe", Front::Probe(daemon)),
+        ] {
             let compared = Comparison::measure(rounds, |way| {
                 let _attached = match (way, &front) {
                     (Way::Base, _) => None,
-                    (Way::Other, Front::Bare) => {
-                        Some(Attached::Bare(attach_empty(hook, stand.topology.monitor())?))
-                    }
+                    (Way::Other, Front::Bare) => Some(Attached::Bare(attach_empty(
+                        hook,
+                        stand.topology.monitor(),
+                    )?)),
                     (Way::Other, Front::Probe(daemon)) => Some(Attached::deploy(daemon, hook)?),
                 };
                 let before = finish.ended()?;
-                let load = Load::Steady { rate: 1, duration: Duration::from_millis(bench.times(150, 60)) };
+                let load = Load::Steady {
+                    rate: 1,
+                    duration: Duration::from_millis(bench.times(150, 60)),
+                };
                 let sent = stand.send(load)?;
                 let ended = finish.ended()? - before;
                 ensure!(
@@ -229,8 +269,11 @@ impl Drop for Empty {
 
 impl<'a> Attached<'a> {
     fn deploy(daemon: &'a Daemon, hook: Hook) -> Result<Self> {
-        let [section, context, pass] =
-            if hook.is_xdp() { ["xdp", "xdp_md", "2"] } else { ["tc", "__sk_buff", "-1"] };
+        let [section, context, pass] = if hook.is_xdp() {
+            ["xdp", "xdp_md", "2"]
+        } else {
+            ["tc", "__sk_buff", "-1"]
+        };
         let source = format!(
             "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n\
              SEC(\"{section}\") int hook(struct {context} *ctx) {{ return {pass}; }}\n\
@@ -238,12 +281,27 @@ impl<'a> Attached<'a> {
         );
         let mut ingress = json!({ "hook": section, "source": source, "metrics": [] });
         if hook.is_xdp() {
-            ingress["mode"] = if hook == Hook::XdpNative { "native" } else { "generic" }.into();
+            ingress["mode"] = if hook == Hook::XdpNative {
+                "native"
+            } else {
+                "generic"
+            }
+            .into();
         }
-        let status =
-            daemon.put(PROBE, &json!({ "interface": INTERFACE, "ingress": ingress })).expect(201).json();
+        let status = daemon
+            .put(
+                PROBE,
+                &json!({ "interface": INTERFACE, "ingress": ingress }),
+            )
+            .expect(201)
+            .json();
         let wanted = hook.name().trim_start_matches("XDP ").to_lowercase();
-        ensure!(status.to_string().contains(&format!("\"mode\":\"{wanted}\"")), "not {wanted}: {status}");
+        ensure!(
+            status
+                .to_string()
+                .contains(&format!("\"mode\":\"{wanted}\"")),
+            "not {wanted}: {status}"
+        );
         Ok(Self::Probe(daemon))
     }
 }
@@ -268,34 +326,56 @@ fn attach_empty(hook: Hook, namespace: &Namespace) -> Result<Empty> {
             Hook::XdpNative | Hook::XdpGeneric => {
                 let xdp: &mut Xdp = ebpf.program_mut("hook").context("no program")?.try_into()?;
                 xdp.load()?;
-                let mode = if hook == Hook::XdpNative { XdpMode::Driver } else { XdpMode::Skb };
+                let mode = if hook == Hook::XdpNative {
+                    XdpMode::Driver
+                } else {
+                    XdpMode::Skb
+                };
                 xdp.attach(INTERFACE, mode).context("attach at XDP")?;
             }
             Hook::Tcx => {
-                let tc: &mut SchedClassifier = ebpf.program_mut("hook").context("no program")?.try_into()?;
+                let tc: &mut SchedClassifier =
+                    ebpf.program_mut("hook").context("no program")?.try_into()?;
                 tc.load()?;
                 let options = TcAttachOptions::TcxOrder(LinkOrder::first());
-                tc.attach_with_options(INTERFACE, TcAttachType::Ingress, options).context("attach by TCX")?;
+                tc.attach_with_options(INTERFACE, TcAttachType::Ingress, options)
+                    .context("attach by TCX")?;
             }
             Hook::Clsact => attach_filter(&mut ebpf, "hook", 1)?,
         }
         anyhow::Ok(ebpf)
     })??;
-    Ok(Empty { namespace: namespace.clone(), ebpf: Some(ebpf) })
+    Ok(Empty {
+        namespace: namespace.clone(),
+        ebpf: Some(ebpf),
+    })
 }
 
 /// Measures copies of 1 KiB. Returns the time of eBPF's own copy divided by that of the helper.
 fn copies(bench: &Bench, stand: &Stand) -> Result<(Table, String)> {
     let mut table = Table::new(&["hook", "1 KiB copied", "ns", "null, ns", "by the helper's"]);
-    let frame = Frame::build(&FrameOptions { length: LONG, ..FrameOptions::default() })?;
+    let frame = Frame::build(&FrameOptions {
+        length: LONG,
+        ..FrameOptions::default()
+    })?;
     let repeat = bench.times(50_000, 10_000) as u32;
     let mut said = Vec::new();
     for hook in bench.cases(&["xdp", "tc"], &["xdp"]) {
-        let load = |copy: u32| Bare::load(SOURCE, hook, "hook", &[format!("COPY={copy}")], &stand.topology);
+        let load = |copy: u32| {
+            Bare::load(
+                SOURCE,
+                hook,
+                "hook",
+                &[format!("COPY={copy}")],
+                &stand.topology,
+            )
+        };
         let mut helper = None;
-        for (copy, name) in
-            [(2, "by the kernel's helper"), (1, "eight bytes at a time"), (3, "into a ring, by the helper")]
-        {
+        for (copy, name) in [
+            (2, "by the kernel's helper"),
+            (1, "eight bytes at a time"),
+            (3, "into a ring, by the helper"),
+        ] {
             let (mut empty, mut copying) = (load(0)?, load(copy)?);
             let compared = Comparison::measure(bench.rounds(15, 2), |way| match way {
                 Way::Base => empty.run(hook, frame.bytes(), repeat),
@@ -332,21 +412,39 @@ fn retrieval(bench: &Bench, stand: &Stand) -> Result<(Table, Vec<Curve>)> {
     let duration = Duration::from_millis(bench.times(500, 100));
     let mut curves = Vec::new();
     for hook in bench.cases(&["xdp", "tc"], &["xdp"]) {
-        let all = [Consumer::Libbpf, Consumer::Aya, Consumer::Bcc, Consumer::Twinprobe];
+        let all = [
+            Consumer::Libbpf,
+            Consumer::Aya,
+            Consumer::Bcc,
+            Consumer::Twinprobe,
+        ];
         for consumer in bench.cases(&all, &[Consumer::Libbpf, Consumer::Twinprobe]) {
             if !consumer.is_here() {
                 continue;
             }
             let mut points = Vec::new();
             for rate in bench.cases(&[100, 1_000, 10_000, 50_000], &[1_000]) {
-                let tool = Tool { hook, shape: Shape::Kilobyte, ring: 16 << 20, interval: 0 };
+                let tool = Tool {
+                    hook,
+                    shape: Shape::Kilobyte,
+                    ring: 16 << 20,
+                    interval: 0,
+                };
                 let mut outcomes = Vec::new();
                 for _ in 0..bench.rounds(5, 1) {
-                    outcomes.push(consumer.run(stand, tool, Load::Steady { rate, duration }, Mode::Check)?);
+                    outcomes.push(consumer.run(
+                        stand,
+                        tool,
+                        Load::Steady { rate, duration },
+                        Mode::Check,
+                    )?);
                 }
                 let within = |which: usize| {
                     Estimate::of(
-                        &outcomes.iter().map(|outcome| outcome.latency[which] as f64 / 1e3).collect(),
+                        &outcomes
+                            .iter()
+                            .map(|outcome| outcome.latency[which] as f64 / 1e3)
+                            .collect(),
                     )
                 };
                 points.push((rate as f64, within(0)));
@@ -354,14 +452,22 @@ fn retrieval(bench: &Bench, stand: &Stand) -> Result<(Table, Vec<Curve>)> {
                     hook.to_owned(),
                     rate.to_string(),
                     consumer.name().to_owned(),
-                    outcomes.iter().map(|outcome| outcome.delivered).sum::<u64>().to_string(),
+                    outcomes
+                        .iter()
+                        .map(|outcome| outcome.delivered)
+                        .sum::<u64>()
+                        .to_string(),
                     within(0).show(0),
                     within(1).show(0),
-                    Estimate::of(&outcomes.iter().map(|outcome| outcome.per_event()).collect()).show(2),
+                    Estimate::of(&outcomes.iter().map(|outcome| outcome.per_event()).collect())
+                        .show(2),
                 ]);
             }
             if hook == "xdp" {
-                curves.push(Curve { name: consumer.name().into(), points });
+                curves.push(Curve {
+                    name: consumer.name().into(),
+                    points,
+                });
             }
         }
     }

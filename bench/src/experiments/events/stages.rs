@@ -1,5 +1,5 @@
-//! The stages of "Dissecting Storage I/O Tracing Overhead of eBPF" at network hooks: the cost that each adds
-//! to a packet.
+//! The stages of "Dissecting Storage I/O Tracing Overhead of eBPF" at network hooks: the cost that
+//! each adds to a packet.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -23,8 +23,8 @@ use crate::scenes::runs::{Bare, run as run_program};
 use crate::scenes::sources::STAGES as SOURCE;
 
 const PROBE: &str = "/v1/probes/stages";
-/// The number of runs that the dispatcher calls at a time: the ring has room for the events of all rounds
-/// together.
+/// The number of runs that the dispatcher calls at a time: the ring has room for the events of all
+/// rounds together.
 const BEHIND: u32 = 25_000;
 /// The stages in the kernel, each together with all previous ones.
 const ADDED: [(&str, &[&str]); 5] = [
@@ -65,7 +65,10 @@ pub fn run(bench: &Bench) -> Result<Section> {
          to the stage before, `alone` that to the empty program with this stage only (`commit`: with `reserve`, \
          less `reserve`). `retrieve` has events of 156 bytes at 50,000/s, and in bursts."
     );
-    section.generator = Some(format!("none for the stages in the kernel; {}", Stand::describe()));
+    section.generator = Some(format!(
+        "none for the stages in the kernel; {}",
+        Stand::describe()
+    ));
     let mut table = Table::new(&[
         "hook",
         "stage",
@@ -93,7 +96,10 @@ pub fn run(bench: &Bench) -> Result<Section> {
             }
         }
         let mut run_bare = |stages: &'static [&'static str], repeat: u32| {
-            programs.get_mut(stages).context("a program")?.run(hook, frame.bytes(), repeat)
+            programs
+                .get_mut(stages)
+                .context("a program")?
+                .run(hook, frame.bytes(), repeat)
         };
         let mut times: Vec<Sample> = vec![Sample::default(); ADDED.len()];
         let [mut steps, mut alones] = [times.clone(), times.clone()];
@@ -115,8 +121,10 @@ pub fn run(bench: &Bench) -> Result<Section> {
         }
         let (mut bare_points, mut our_points) = (Vec::new(), Vec::new());
         for (number, (stage, stages)) in ADDED.into_iter().enumerate() {
-            let defines: serde_json::Map<_, _> =
-                stages.iter().map(|stage| ((*stage).to_owned(), "1".into())).collect();
+            let defines: serde_json::Map<_, _> = stages
+                .iter()
+                .map(|stage| ((*stage).to_owned(), "1".into()))
+                .collect();
             let mut config = json!({
                 "interface": site.interface(),
                 "ingress": {
@@ -144,9 +152,21 @@ pub fn run(bench: &Bench) -> Result<Section> {
                 hook.to_owned(),
                 stage.to_owned(),
                 all.show(1),
-                if first { String::new() } else { Estimate::of(&steps[number]).show(1) },
-                if first { String::new() } else { Estimate::of(&alones[number]).show(1) },
-                if first { Estimate::of(&null).show(1) } else { String::new() },
+                if first {
+                    String::new()
+                } else {
+                    Estimate::of(&steps[number]).show(1)
+                },
+                if first {
+                    String::new()
+                } else {
+                    Estimate::of(&alones[number]).show(1)
+                },
+                if first {
+                    Estimate::of(&null).show(1)
+                } else {
+                    String::new()
+                },
                 ours.show(1),
                 compared.difference().show(1),
             ]);
@@ -161,8 +181,14 @@ pub fn run(bench: &Bench) -> Result<Section> {
         panels.push(Panel {
             title: hook.to_uppercase(),
             curves: vec![
-                Curve { name: "attached directly".into(), points: bare_points },
-                Curve { name: "twinprobe".into(), points: our_points },
+                Curve {
+                    name: "attached directly".into(),
+                    points: bare_points,
+                },
+                Curve {
+                    name: "twinprobe".into(),
+                    points: our_points,
+                },
             ],
         });
     }
@@ -173,8 +199,14 @@ pub fn run(bench: &Bench) -> Result<Section> {
     section.figures.push(Figure {
         name: "stages",
         title: "Time of a packet by stages: 1 trigger, 2 filter, 3 reserve, 4 build, 5 commit",
-        x: Axis { label: "stages so far", logarithmic: false },
-        y: Axis { label: "ns per packet", logarithmic: false },
+        x: Axis {
+            label: "stages so far",
+            logarithmic: false,
+        },
+        y: Axis {
+            label: "ns per packet",
+            logarithmic: false,
+        },
         panels,
     });
     section.meaning = "The work of a probe in the kernel for an event takes a fraction of the time to wake a reader \
@@ -190,7 +222,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// Measures how the consumers retrieve events. Also returns the daemon's time at 50,000 events per second.
+/// Measures how the consumers retrieve events. Also returns the daemon's time at 50,000 events per
+/// second.
 fn retrieve(bench: &Bench) -> Result<(Table, String)> {
     let stand = Stand::new()?;
     let mut table = Table::new(&[
@@ -200,9 +233,20 @@ fn retrieve(bench: &Bench) -> Result<(Table, String)> {
         "in bursts of 20,000, ns CPU/event",
         "null",
     ]);
-    let tool = Tool { hook: "xdp", shape: Shape::RwTracer, ring: 16 << 20, interval: 0 };
-    let steady = Load::Steady { rate: 50_000, duration: Duration::from_millis(bench.times(500, 100)) };
-    let bursts = Load::Bursts { packets: 20_000, times: bench.times(10, 1) };
+    let tool = Tool {
+        hook: "xdp",
+        shape: Shape::RwTracer,
+        ring: 16 << 20,
+        interval: 0,
+    };
+    let steady = Load::Steady {
+        rate: 50_000,
+        duration: Duration::from_millis(bench.times(500, 100)),
+    };
+    let bursts = Load::Bursts {
+        packets: 20_000,
+        times: bench.times(10, 1),
+    };
     let consumers = [Consumer::Libbpf, Consumer::Aya, Consumer::Twinprobe];
     let mut ours = String::new();
     let mut samples: [[Sample; 2]; 3] = Default::default();
@@ -230,7 +274,11 @@ fn retrieve(bench: &Bench) -> Result<(Table, String)> {
             consumer.name().to_owned(),
             slow.show(0),
             fast.show(0),
-            if *consumer == Consumer::Libbpf { Estimate::of(&null).show(2) } else { String::new() },
+            if *consumer == Consumer::Libbpf {
+                Estimate::of(&null).show(2)
+            } else {
+                String::new()
+            },
         ]);
     }
     Ok((table, ours))

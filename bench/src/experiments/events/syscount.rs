@@ -18,10 +18,12 @@ use crate::scenes::events::peers::{Process, bcc_command};
 use crate::scenes::events::stand::{Load, Stand};
 use crate::scenes::events::tool::{Shape, Tool};
 
-/// The number of readings whose mean makes one value. A single short reading takes less than a step of the clock.
+/// The number of readings whose mean makes one value. A single short reading takes less than a step
+/// of the clock.
 const READINGS: u32 = 20;
 
-/// The values of one consumer: the processor time of a reading in microseconds, and that of a packet in nanoseconds.
+/// The values of one consumer: the processor time of a reading in microseconds, and that of a
+/// packet in nanoseconds.
 #[derive(Default)]
 struct Values {
     reading: Sample,
@@ -29,7 +31,8 @@ struct Values {
     packets: u64,
 }
 
-/// Measures the cost of a count for packets and of a reading for each consumer, and checks the counts against the packets.
+/// Measures the cost of a count for packets and of a reading for each consumer, and checks the
+/// counts against the packets.
 pub fn measure(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<Table> {
     let mut table = Table::new(&[
         "hook",
@@ -38,11 +41,27 @@ pub fn measure(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<T
         "us CPU for a reading of 256 entries",
         "packet, ns",
     ]);
-    let load = Load::Steady { rate: 1, duration: Duration::from_millis(bench.times(300, 60)) };
+    let load = Load::Steady {
+        rate: 1,
+        duration: Duration::from_millis(bench.times(300, 60)),
+    };
     for hook in bench.cases(&["xdp", "tc"], &["xdp"]) {
-        let tool = Tool { hook, shape: Shape::Syscount, ring: 0, interval: 0 };
-        let readers = [Consumer::Libbpf, Consumer::Aya, Consumer::Bcc, Consumer::Twinprobe];
-        for consumer in readers.into_iter().filter(|reader| consumers.contains(reader)) {
+        let tool = Tool {
+            hook,
+            shape: Shape::Syscount,
+            ring: 0,
+            interval: 0,
+        };
+        let readers = [
+            Consumer::Libbpf,
+            Consumer::Aya,
+            Consumer::Bcc,
+            Consumer::Twinprobe,
+        ];
+        for consumer in readers
+            .into_iter()
+            .filter(|reader| consumers.contains(reader))
+        {
             let mut values = Values::default();
             for _ in 0..bench.rounds(7, 1) {
                 if consumer == Consumer::Twinprobe {
@@ -53,7 +72,12 @@ pub fn measure(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<T
             }
             table.row([
                 hook.to_owned(),
-                consumer.name().split(',').next().unwrap_or_default().to_owned(),
+                consumer
+                    .name()
+                    .split(',')
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned(),
                 values.packets.to_string(),
                 Estimate::of(&values.reading).show(1),
                 Estimate::of(&values.packet).show(1),
@@ -63,15 +87,24 @@ pub fn measure(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<T
     Ok(table)
 }
 
-fn by_pin(stand: &Stand, consumer: Consumer, tool: Tool, load: Load, values: &mut Values) -> Result<()> {
+fn by_pin(
+    stand: &Stand,
+    consumer: Consumer,
+    tool: Tool,
+    load: Load,
+    values: &mut Values,
+) -> Result<()> {
     let attached = tool.attach(stand.topology.monitor())?;
     let sent = stand.send(load)?;
     let pin = attached.pin("counts");
     let (sum, cpu) = if consumer == Consumer::Aya {
         aya(&pin)?
     } else {
-        let mut command =
-            if consumer == Consumer::Bcc { bcc_command() } else { Command::new(&stand.consumer) };
+        let mut command = if consumer == Consumer::Bcc {
+            bcc_command()
+        } else {
+            Command::new(&stand.consumer)
+        };
         command.arg(&pin).arg("table");
         let mut process = Process::start(command)?;
         let (mut sum, mut cpu) = (0, 0);
@@ -82,7 +115,12 @@ fn by_pin(stand: &Stand, consumer: Consumer, tool: Tool, load: Load, values: &mu
         }
         (sum, cpu)
     };
-    ensure!(sum == sent.packets, "{} packets were sent, {} counted {sum}", sent.packets, consumer.name());
+    ensure!(
+        sum == sent.packets,
+        "{} packets were sent, {} counted {sum}",
+        sent.packets,
+        consumer.name()
+    );
     values.packets += sum;
     values.reading.add(cpu as f64 / 1e3 / f64::from(READINGS));
     values.packet.add(sent.per_packet.context("too short")?);
@@ -113,9 +151,18 @@ fn by_probe(stand: &Stand, tool: Tool, load: Load, values: &mut Values) -> Resul
         counts = daemon.json(&format!("{PROBE}/metrics"));
     }
     let cpu = processor_seconds(daemon.pid())? - before;
-    let entries = counts["ingress"]["counts"]["entries"].as_array().context("entries")?;
-    let sum: u64 = entries.iter().filter_map(|entry| entry["value"].as_u64()).sum();
-    ensure!(sum == sent.packets, "{} packets were sent, {sum} counted", sent.packets);
+    let entries = counts["ingress"]["counts"]["entries"]
+        .as_array()
+        .context("entries")?;
+    let sum: u64 = entries
+        .iter()
+        .filter_map(|entry| entry["value"].as_u64())
+        .sum();
+    ensure!(
+        sum == sent.packets,
+        "{} packets were sent, {sum} counted",
+        sent.packets
+    );
     daemon.delete(PROBE).expect(204);
     values.packets += sum;
     values.reading.add(1e6 * cpu / f64::from(READINGS));

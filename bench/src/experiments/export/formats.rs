@@ -13,7 +13,8 @@ use crate::frame::section::{Claim, Section};
 use crate::frame::table::{Table, met};
 use crate::scenes::million::{Content, FORMATS, Million};
 
-/// The number of entries in a single look-up call. The difference between 1,024 and 1,000,000 is 3 %.
+/// The number of entries in a single look-up call. The difference between 1,024 and 1,000,000 is 3
+/// %.
 pub const ROOM: usize = 65_536;
 /// The goals: the largest factor between a GET in each format and the bare look-ups.
 const GOALS: [f64; 3] = [1.10, 1.15, 1.5];
@@ -57,15 +58,23 @@ pub fn measure(bench: &Bench, section: &mut Section) -> Result<()> {
         let idle = Resident::of(million.daemon.pid())?.anonymous_kib;
         for (place, (name, format, _)) in FORMATS.into_iter().enumerate() {
             let path = Million::path(format);
-            // The samples of a struct belong to several families, and the map is read for each of these.
+            // The samples of a struct belong to several families, and the map is read for each of
+            // these.
             let many = format == "openmetrics" && content.families() > 1;
             let goal = (!many).then_some(GOALS[place]);
-            let rounds = if many { bench.rounds(5, 1) } else { bench.rounds(15, 2) };
+            let rounds = if many {
+                bench.rounds(5, 1)
+            } else {
+                bench.rounds(15, 2)
+            };
             let (cells, ratio) = compare(&mut million, &path, rounds)?;
             let reached = goal.map_or("", |goal| ratio.at_most(goal)).to_owned();
             let goal = goal.map_or(String::new(), |goal| format!("<= {goal:.2}"));
             times.row(
-                [content.name().to_owned(), name.to_owned()].into_iter().chain(cells).chain([goal, reached]),
+                [content.name().to_owned(), name.to_owned()]
+                    .into_iter()
+                    .chain(cells)
+                    .chain([goal, reached]),
             );
             ratios[place].push(format!("{:.2}", ratio.value));
             for (client, pause) in [("fast", None), ("slow", Some(SLOW))] {
@@ -91,10 +100,15 @@ pub fn measure(bench: &Bench, section: &mut Section) -> Result<()> {
         }
     }
     section.tables.extend([times, memory]);
-    let claims =
-        ["1,000,000 entries as JSON", "the same as XML", "the same as OpenMetrics, a number and six"];
-    for ((claim, goal), ratios) in
-        claims.into_iter().zip(["<= 1.10", "<= 1.15", "<= 1.5 for a number"]).zip(&ratios)
+    let claims = [
+        "1,000,000 entries as JSON",
+        "the same as XML",
+        "the same as OpenMetrics, a number and six",
+    ];
+    for ((claim, goal), ratios) in claims
+        .into_iter()
+        .zip(["<= 1.10", "<= 1.15", "<= 1.5 for a number"])
+        .zip(&ratios)
     {
         section.claims.push(Claim {
             claim,
@@ -112,7 +126,8 @@ pub fn measure(bench: &Bench, section: &mut Section) -> Result<()> {
     Ok(())
 }
 
-/// Returns the cells of a row from the entries to the null comparison, and the ratio to bare look-ups.
+/// Returns the cells of a row from the entries to the null comparison, and the ratio to bare
+/// look-ups.
 fn compare(million: &mut Million, path: &str, rounds: u64) -> Result<([String; 8], Estimate)> {
     let mut bare = BareLookups::new(&million.table, ROOM);
     // The first round touches all pages of the memory.
@@ -150,9 +165,9 @@ fn compare(million: &mut Million, path: &str, rounds: u64) -> Result<([String; 8
     Ok((cells, ratio))
 }
 
-/// Returns the most memory of the daemon during this many GETs, in KiB. Memory of mapped files does not count,
-/// because the system may take pages of the program from an idle process. The memory is read after each piece of an
-/// answer.
+/// Returns the most memory of the daemon during this many GETs, in KiB. Memory of mapped files does
+/// not count, because the system may take pages of the program from an idle process. The memory is
+/// read after each piece of an answer.
 fn peak(million: &mut Million, path: &str, gets: u64, pause: Option<Duration>) -> Result<u64> {
     let pid = million.daemon.pid();
     let mut peak = 0;

@@ -17,7 +17,8 @@ use crate::scenes::bcc::Bcc;
 use crate::scenes::ebpf_exporter::EbpfExporter;
 use crate::scenes::million::{Content, FORMATS, Million, fill};
 
-/// The goal: a scrape of ebpf_exporter takes at least this many times as long as a scrape of the daemon.
+/// The goal: a scrape of ebpf_exporter takes at least this many times as long as a scrape of the
+/// daemon.
 const SCRAPE: f64 = 5.0;
 /// The beginning of a line with a sample of the table, on the page of ebpf_exporter.
 const SAMPLE: &str = "\nebpf_exporter_table{";
@@ -28,9 +29,14 @@ struct Reader {
     times: Sample,
 }
 
-/// Reads tables of numbers of several sizes by all ways, in turns. Returns the names of the tools that are missing.
+/// Reads tables of numbers of several sizes by all ways, in turns. Returns the names of the tools
+/// that are missing.
 pub fn readers(bench: &Bench, section: &mut Section) -> Result<Vec<String>> {
-    let sizes: &[u32] = if bench.quick { &[20_000] } else { &[10_000, 100_000, 1_000_000] };
+    let sizes: &[u32] = if bench.quick {
+        &[20_000]
+    } else {
+        &[10_000, 100_000, 1_000_000]
+    };
     let mut table = Table::new(&["entries", "rounds", "tool", "ms", "times ours as JSON"]);
     let mut curves: Vec<Curve> = Vec::new();
     let (mut missing, mut claims) = (Vec::new(), Vec::new());
@@ -39,16 +45,32 @@ pub fn readers(bench: &Bench, section: &mut Section) -> Result<Vec<String>> {
         million.check()?;
         let mut bcc = Bcc::exporter(million.namespace(), entries)?;
         if let Some(bcc) = &bcc {
-            fill(&HashTable::of_process(bcc.pid(), entries)?, Content::Numbers)?;
+            fill(
+                &HashTable::of_process(bcc.pid(), entries)?,
+                Content::Numbers,
+            )?;
         }
         let has_bpftool = dumps(million.table.id, entries)?;
         let tools = [(has_bpftool, "bpftool"), (bcc.is_some(), "BCC")].into_iter();
-        missing = tools.filter(|(is_here, _)| !is_here).map(|(_, name)| name.to_owned()).collect();
-        let mut names = vec!["bare look-ups", "twinprobe, JSON", "twinprobe, XML", "twinprobe, OpenMetrics"];
+        missing = tools
+            .filter(|(is_here, _)| !is_here)
+            .map(|(_, name)| name.to_owned())
+            .collect();
+        let mut names = vec![
+            "bare look-ups",
+            "twinprobe, JSON",
+            "twinprobe, XML",
+            "twinprobe, OpenMetrics",
+        ];
         names.extend(has_bpftool.then_some("bpftool -j"));
         names.extend(bcc.is_some().then_some("BCC"));
-        let mut readers: Vec<Reader> =
-            names.into_iter().map(|name| Reader { name, times: Sample::default() }).collect();
+        let mut readers: Vec<Reader> = names
+            .into_iter()
+            .map(|name| Reader {
+                name,
+                times: Sample::default(),
+            })
+            .collect();
         let mut bare = BareLookups::new(&million.table, ROOM);
         bare.read(&million.table)?;
         let rounds = bench.rounds(5, 1);
@@ -58,7 +80,12 @@ pub fn readers(bench: &Bench, section: &mut Section) -> Result<Vec<String>> {
                 let started = Instant::now();
                 let mut said = None;
                 match readers[at].name {
-                    "bare look-ups" => ensure!(bare.read(&million.table)? == entries as usize, "all entries"),
+                    "bare look-ups" => {
+                        ensure!(
+                            bare.read(&million.table)? == entries as usize,
+                            "all entries"
+                        )
+                    }
                     "bpftool -j" => bpftool(million.table.id)?,
                     "BCC" => {
                         let (ms, found) = bcc.as_mut().context("it is here")?.json()?;
@@ -87,7 +114,10 @@ pub fn readers(bench: &Bench, section: &mut Section) -> Result<Vec<String>> {
             let point = (f64::from(entries), Estimate::of(times));
             match curves.iter_mut().find(|curve| curve.name == *name) {
                 Some(curve) => curve.points.push(point),
-                None => curves.push(Curve { name: (*name).to_owned(), points: vec![point] }),
+                None => curves.push(Curve {
+                    name: (*name).to_owned(),
+                    points: vec![point],
+                }),
             }
         }
     }
@@ -95,9 +125,18 @@ pub fn readers(bench: &Bench, section: &mut Section) -> Result<Vec<String>> {
     section.figures.push(Figure {
         name: "export",
         title: "Time to read a table of numbers by its entries",
-        x: Axis { label: "entries", logarithmic: true },
-        y: Axis { label: "ms", logarithmic: true },
-        panels: vec![Panel { title: "u32 -> u64".to_owned(), curves }],
+        x: Axis {
+            label: "entries",
+            logarithmic: true,
+        },
+        y: Axis {
+            label: "ms",
+            logarithmic: true,
+        },
+        panels: vec![Panel {
+            title: "u32 -> u64".to_owned(),
+            curves,
+        }],
     });
     section.claims.push(Claim {
         claim: "1,000,000 entries as JSON against other tools",
@@ -115,13 +154,22 @@ pub fn scrapes(bench: &Bench, section: &mut Section) -> Result<Vec<String>> {
     let Some(exporter) = EbpfExporter::start(million.namespace(), entries)? else {
         return Ok(vec!["ebpf_exporter".to_owned()]);
     };
-    fill(&HashTable::of_process(exporter.pid(), entries)?, Content::Numbers)?;
+    fill(
+        &HashTable::of_process(exporter.pid(), entries)?,
+        Content::Numbers,
+    )?;
     let mut page = Vec::new();
     exporter.scrape(&mut page)?;
     let theirs = String::from_utf8_lossy(&page).matches(SAMPLE).count();
     million.client.get("/metrics", &mut page)?;
-    let ours = twinprobe_tests::http::parse(&page)?.text().matches(FORMATS[2].2).count();
-    ensure!([theirs, ours] == [entries as usize; 2], "{theirs} and {ours} of {entries} series");
+    let ours = twinprobe_tests::http::parse(&page)?
+        .text()
+        .matches(FORMATS[2].2)
+        .count();
+    ensure!(
+        [theirs, ours] == [entries as usize; 2],
+        "{theirs} and {ours} of {entries} series"
+    );
     let rounds = bench.rounds(15, 2);
     let (mut processor, pids) = ([0.0; 2], [million.daemon.pid(), exporter.pid()]);
     let compared = Comparison::measure(rounds, |way| {
@@ -174,14 +222,19 @@ pub fn scrapes(bench: &Bench, section: &mut Section) -> Result<Vec<String>> {
 /// Dumps a map with bpftool.
 fn bpftool(map: u32) -> Result<()> {
     let mut command = dump(map);
-    let status = command.stdout(Stdio::null()).status().context("start bpftool")?;
+    let status = command
+        .stdout(Stdio::null())
+        .status()
+        .context("start bpftool")?;
     ensure!(status.success(), "bpftool: {status}");
     Ok(())
 }
 
 fn dump(map: u32) -> Command {
     let mut command = Command::new("bpftool");
-    command.args(["-j", "map", "dump", "id", &map.to_string()]).stdin(Stdio::null());
+    command
+        .args(["-j", "map", "dump", "id", &map.to_string()])
+        .stdin(Stdio::null());
     command
 }
 
@@ -191,7 +244,12 @@ fn dumps(map: u32, entries: u32) -> Result<bool> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
         output => output.context("start bpftool")?,
     };
-    let found = String::from_utf8_lossy(&output.stdout).matches("\"formatted\"").count();
-    ensure!(found == entries as usize, "bpftool: {found} of {entries} entries");
+    let found = String::from_utf8_lossy(&output.stdout)
+        .matches("\"formatted\"")
+        .count();
+    ensure!(
+        found == entries as usize,
+        "bpftool: {found} of {entries} entries"
+    );
     Ok(true)
 }

@@ -20,7 +20,8 @@ const FLOWS: u64 = 25_000;
 /// The pause between two reads, in which packets of all flows arrive.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Reads windows of 25,000 flows while packets arrive. Returns the table, and the description of the sender.
+/// Reads windows of 25,000 flows while packets arrive. Returns the table, and the description of
+/// the sender.
 pub fn windows(bench: &Bench) -> Result<(Table, String)> {
     let mut table = Table::new(&[
         "windows of 25,000 flows",
@@ -42,7 +43,11 @@ pub fn windows(bench: &Bench) -> Result<(Table, String)> {
     config["ingress"]["source"] = source.into();
     config["ingress"]["verdict"] = "enforce".into();
     daemon.put("/v1/probes/flows", &config).expect(201);
-    let spread = Spread { addresses: 250, ports: 100, ..Spread::default() };
+    let spread = Spread {
+        addresses: 250,
+        ports: 100,
+        ..Spread::default()
+    };
     ensure!(spread.flows() == FLOWS, "the generator's flows");
     let load = site.send(spread)?;
     let mut client = Client::new(&daemon);
@@ -76,16 +81,22 @@ impl Reads {
             let bytes = client.get(WINDOWS, &mut answer)?;
             let time = started.elapsed().as_secs_f64();
             let body = http::parse(&answer)?;
-            // Searching a field's name is faster than parsing the JSON, which would take longer than the reading
-            // itself.
+            // Searching a field's name is faster than parsing the JSON, which would take longer
+            // than the reading itself.
             if body.text().matches("{\"IPV4_SRC_ADDR\":").count() as u64 != FLOWS {
                 self.fewer += 1;
-                ensure!(self.fewer < 100 + count, "the packets of most windows are not of all flows");
+                ensure!(
+                    self.fewer < 100 + count,
+                    "the packets of most windows are not of all flows"
+                );
                 continue;
             }
-            let quiesce =
-                body.text().split_once("\"quiesce_us\":").and_then(|(_, rest)| rest.split([',', '}']).next());
-            self.quiesce_us.add(quiesce.context("a window has a grace period")?.parse()?);
+            let quiesce = body
+                .text()
+                .split_once("\"quiesce_us\":")
+                .and_then(|(_, rest)| rest.split([',', '}']).next());
+            self.quiesce_us
+                .add(quiesce.context("a window has a grace period")?.parse()?);
             self.reads_ms.add(1e3 * time);
             self.bytes = bytes;
         }

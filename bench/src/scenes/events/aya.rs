@@ -15,7 +15,8 @@ extern "C" fn stop(_signal: libc::c_int) {
     STOP.store(true, Ordering::Relaxed);
 }
 
-/// Consumes a pinned ring until SIGTERM, as `consumer.c` does by libbpf, and reports the received events on stderr.
+/// Consumes a pinned ring until SIGTERM, as `consumer.c` does by libbpf, and reports the received
+/// events on stderr.
 pub fn consume(pin: &Path, checks: bool) -> Result<()> {
     let mut ring = RingBuf::try_from(Map::RingBuf(MapData::from_pin(pin)?))?;
     // SAFETY: the handler only stores to an atomic.
@@ -30,14 +31,19 @@ pub fn consume(pin: &Path, checks: bool) -> Result<()> {
                 ledger.check(&Event::from_bytes(&item)?);
             } else {
                 let fields = &item[item.len() - SIZE..];
-                let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| fields[at + byte]));
+                let word =
+                    |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| fields[at + byte]));
                 ledger.count(word(36) & 0xffff_ffff, word(0));
             }
         }
         if last {
             break;
         }
-        let mut wait = libc::pollfd { fd: ring.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut wait = libc::pollfd {
+            fd: ring.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
         // SAFETY: one live structure. A signal ends the wait.
         unsafe { libc::poll(&raw mut wait, 1, 100) };
     }

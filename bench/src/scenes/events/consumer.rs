@@ -44,8 +44,14 @@ pub struct Outcome {
 }
 
 impl Consumer {
-    pub const ALL: [Self; 6] =
-        [Self::Libbpf, Self::LibbpfJson, Self::Aya, Self::Bcc, Self::Bpftrace, Self::Twinprobe];
+    pub const ALL: [Self; 6] = [
+        Self::Libbpf,
+        Self::LibbpfJson,
+        Self::Aya,
+        Self::Bcc,
+        Self::Bpftrace,
+        Self::Twinprobe,
+    ];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -58,8 +64,8 @@ impl Consumer {
         }
     }
 
-    /// Tells whether the tool supports this consumer and mode: bpftrace has neither XDP nor payloads of 1 KiB, and nothing
-    /// checks printed events.
+    /// Tells whether the tool supports this consumer and mode: bpftrace has neither XDP nor
+    /// payloads of 1 KiB, and nothing checks printed events.
     pub fn can(self, tool: Tool, mode: Mode) -> bool {
         match self {
             Self::Bpftrace => tool.hook == "tc" && tool.shape == Shape::RwTracer,

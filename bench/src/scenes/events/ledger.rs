@@ -1,4 +1,5 @@
-//! The account of a consumer: the received events, their order, their completeness, and their delay.
+//! The account of a consumer: the received events, their order, their completeness, and their
+//! delay.
 
 use std::collections::HashMap;
 
@@ -75,8 +76,9 @@ impl Ledger {
 impl Event {
     /// Reads an event from its bytes.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        let (payload, fields) =
-            bytes.split_at_checked(bytes.len().wrapping_sub(SIZE)).context("a short event")?;
+        let (payload, fields) = bytes
+            .split_at_checked(bytes.len().wrapping_sub(SIZE))
+            .context("a short event")?;
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| fields[at + byte]));
         Ok(Self {
             serial: word(0),
@@ -90,10 +92,18 @@ impl Event {
 
     /// Reads an event from a line of the stream, without a parser: the reader must be fast.
     pub fn from_json(line: &str) -> Result<Self> {
-        let (_, event) = line.split_once("\"event\":{").with_context(|| line.to_owned())?;
+        let (_, event) = line
+            .split_once("\"event\":{")
+            .with_context(|| line.to_owned())?;
         let text = |name: &str| -> Result<&str> {
-            let (_, value) = event.split_once(&format!("\"{name}\":")).context("a field")?;
-            Ok(value.split([',', '}']).next().unwrap_or_default().trim_matches('"'))
+            let (_, value) = event
+                .split_once(&format!("\"{name}\":"))
+                .context("a field")?;
+            Ok(value
+                .split([',', '}'])
+                .next()
+                .unwrap_or_default()
+                .trim_matches('"'))
         };
         let number = |name: &str| -> Result<u64> { Ok(text(name)?.parse()?) };
         let address = |name: &str| -> Result<u64> {
@@ -103,9 +113,17 @@ impl Event {
         let payload = match text("data") {
             Ok(hex) => {
                 let digits = hex.trim_start_matches("0x").as_bytes();
-                let digit = |of: u8| if of <= b'9' { of - b'0' } else { of - b'a' + 10 };
-                let bytes: Vec<u8> =
-                    digits.chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect();
+                let digit = |of: u8| {
+                    if of <= b'9' {
+                        of - b'0'
+                    } else {
+                        of - b'a' + 10
+                    }
+                };
+                let bytes: Vec<u8> = digits
+                    .chunks_exact(2)
+                    .map(|pair| digit(pair[0]) << 4 | digit(pair[1]))
+                    .collect();
                 xor(&bytes)
             }
             Err(_) => 0,
@@ -122,7 +140,9 @@ impl Event {
 }
 
 fn xor(bytes: &[u8]) -> u64 {
-    let words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(std::array::from_fn(|byte| word[byte])));
+    let words = bytes
+        .chunks_exact(8)
+        .map(|word| u64::from_le_bytes(std::array::from_fn(|byte| word[byte])));
     words.fold(0, |sum, word| sum ^ word)
 }
 
@@ -137,7 +157,10 @@ pub fn process_time() -> u64 {
 }
 
 fn clock(id: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: a live structure that the call fills. The clocks exist on every Linux.
     unsafe { libc::clock_gettime(id, &raw mut time) };
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
@@ -148,7 +171,10 @@ mod tests {
     use super::*;
 
     fn event(serial: u64) -> Vec<u8> {
-        let payload: Vec<u8> = [7_u64, 11].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let payload: Vec<u8> = [7_u64, 11]
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect();
         let (time, addresses) = (1_000_u64, 0x0200_007f_0100_007f_u64);
         let check = serial ^ time ^ addresses ^ 7 ^ 11;
         let mut bytes = payload;
@@ -170,7 +196,12 @@ mod tests {
         let mut changed = event(5);
         changed[3] ^= 1;
         ledger.check(&Event::from_bytes(&changed)?);
-        let seen = [ledger.delivered, ledger.gaps, ledger.disordered, ledger.damaged];
+        let seen = [
+            ledger.delivered,
+            ledger.gaps,
+            ledger.disordered,
+            ledger.damaged,
+        ];
         assert_eq!(seen, [5, 2, 1, 1]);
         assert!(Event::from_bytes(&[0; SIZE - 1]).is_err());
         Ok(())
@@ -179,14 +210,20 @@ mod tests {
     #[test]
     fn a_line_has_what_the_bytes_have() -> Result<()> {
         let bytes = event(9);
-        let hex: String = bytes[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex: String = bytes[..16]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         let of_bytes = Event::from_bytes(&bytes)?;
         let line = format!(
             "{{\"time\":\"now\",\"event\":{{\"data\":\"0x{hex}\",\"serial\":9,\"time\":1000,\"check\":{},\
              \"source\":\"127.0.0.1\",\"destination\":\"127.0.0.2\",\"cpu\":3}}}}",
             of_bytes.check
         );
-        assert_eq!(format!("{:?}", Event::from_json(&line)?), format!("{of_bytes:?}"));
+        assert_eq!(
+            format!("{:?}", Event::from_json(&line)?),
+            format!("{of_bytes:?}")
+        );
         Ok(())
     }
 }

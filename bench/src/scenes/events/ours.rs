@@ -27,7 +27,10 @@ pub fn run(stand: &Stand, tool: Tool, load: Load, mode: Mode) -> Result<Outcome>
         Mode::Count => {
             let drain = discard(stream);
             thread::spawn(move || {
-                drain.join().map(|()| Ledger::default()).map_err(|_| anyhow::anyhow!("a panic"))
+                drain
+                    .join()
+                    .map(|()| Ledger::default())
+                    .map_err(|_| anyhow::anyhow!("a panic"))
             })
         }
     };
@@ -36,26 +39,61 @@ pub fn run(stand: &Stand, tool: Tool, load: Load, mode: Mode) -> Result<Outcome>
     let sent = stand.send(load)?;
     let cpu = 1e9 * (at_rest(daemon.pid())? - before);
     let counts = daemon.json(&format!("{PROBE}/metrics"));
-    let producers = counts["ingress"]["producers"]["entries"][0]["value"].as_array().context("producers")?;
+    let producers = counts["ingress"]["producers"]["entries"][0]["value"]
+        .as_array()
+        .context("producers")?;
     // Each CPU has its own counts.
-    let count = |name: &str| producers.iter().map(|producer| producer[name].as_u64()).sum::<Option<u64>>();
-    let (events, lost) = (count("events").context("a count")?, count("lost").context("a count")?);
+    let count = |name: &str| {
+        producers
+            .iter()
+            .map(|producer| producer[name].as_u64())
+            .sum::<Option<u64>>()
+    };
+    let (events, lost) = (
+        count("events").context("a count")?,
+        count("lost").context("a count")?,
+    );
     let missed = wait_for("the events in the ring", READ, || {
         let status: Value = daemon.json(PROBE)["events"][0].clone();
         let read = status["delivered"].as_u64().context("a count")?;
-        ensure!(read + lost == events, "{read} of {events} events have been read, {lost} were lost");
+        ensure!(
+            read + lost == events,
+            "{read} of {events} events have been read, {lost} were lost"
+        );
         status["missed"].as_u64().context("a count")
     })?;
     // The stream ends with the probe.
     daemon.delete(PROBE).expect(204);
-    let mut ledger = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    let mut ledger = reader
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     let delivered = events - lost - missed;
     if mode == Mode::Check {
-        ensure!(ledger.delivered == delivered, "{} of {delivered} events came", ledger.delivered);
+        ensure!(
+            ledger.delivered == delivered,
+            "{} of {delivered} events came",
+            ledger.delivered
+        );
     }
     let latency = [ledger.latency(0.5), ledger.latency(0.99)];
-    let Ledger { gaps, disordered, damaged, .. } = ledger;
-    Ok(Outcome { sent, events, lost, missed, delivered, gaps, disordered, damaged, cpu, latency })
+    let Ledger {
+        gaps,
+        disordered,
+        damaged,
+        ..
+    } = ledger;
+    Ok(Outcome {
+        sent,
+        events,
+        lost,
+        missed,
+        delivered,
+        gaps,
+        disordered,
+        damaged,
+        cpu,
+        latency,
+    })
 }
 
 /// Reads events to the end of the stream and looks at each.

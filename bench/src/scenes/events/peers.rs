@@ -13,29 +13,45 @@ use super::stand::{LENGTH, Load, Stand, at_rest};
 use super::tool::{Shape, Tool};
 
 /// A mount namespace of its own: the kernel's list of tracepoints is not mounted everywhere.
-const TRACEFS: &str =
-    "[ -e /sys/kernel/tracing/events ] || mount -t tracefs tracefs /sys/kernel/tracing; exec bpftrace \"$@\"";
+const TRACEFS: &str = "[ -e /sys/kernel/tracing/events ] || mount -t tracefs tracefs /sys/kernel/tracing; exec bpftrace \"$@\"";
 
 pub fn bcc_is_here() -> bool {
     let mut python = Command::new("/usr/bin/python3");
-    python.args(["-c", "import bcc"]).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    python
+        .args(["-c", "import bcc"])
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
 }
 
 /// Returns the command of the consumer by BCC, without its arguments.
 pub fn bcc_command() -> Command {
     // Debian's Python, which has Debian's packages.
     let mut python = Command::new("/usr/bin/python3");
-    python.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/peers/consume_by_bcc.py"));
+    python.arg(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/peers/consume_by_bcc.py"
+    ));
     python
 }
 
 pub fn bpftrace_works() -> bool {
-    let output = bpftrace_command(4096, "BEGIN { exit(); } tracepoint:net:netif_receive_skb { }").output();
+    let output = bpftrace_command(
+        4096,
+        "BEGIN { exit(); } tracepoint:net:netif_receive_skb { }",
+    )
+    .output();
     output.is_ok_and(|output| output.status.success())
 }
 
 /// Runs a consumer of a pinned ring.
-pub fn by_pin(stand: &Stand, consumer: Consumer, tool: Tool, load: Load, mode: Mode) -> Result<Outcome> {
+pub fn by_pin(
+    stand: &Stand,
+    consumer: Consumer,
+    tool: Tool,
+    load: Load,
+    mode: Mode,
+) -> Result<Outcome> {
     let attached = tool.attach(stand.topology.monitor())?;
     let mode = match (consumer, mode) {
         (Consumer::LibbpfJson, _) => "json",
@@ -61,7 +77,11 @@ pub fn by_pin(stand: &Stand, consumer: Consumer, tool: Tool, load: Load, mode: M
     // The thread ends with the output.
     let _ = drain.join();
     let [events, lost] = attached.produced()?;
-    let number = |name: &str| said[name].as_u64().with_context(|| format!("no {name}: {said}"));
+    let number = |name: &str| {
+        said[name]
+            .as_u64()
+            .with_context(|| format!("no {name}: {said}"))
+    };
     Ok(Outcome {
         sent,
         events,
@@ -80,14 +100,20 @@ fn bpftrace_command(ring: u32, script: &str) -> Command {
     let mut command = Command::new("unshare");
     // The number of pages of each CPU's ring.
     command.env("BPFTRACE_PERF_RB_PAGES", (ring / 4096).to_string());
-    command.args(["-m", "sh", "-c", TRACEFS, "sh", "-e", script]).stderr(Stdio::null());
+    command
+        .args(["-m", "sh", "-c", TRACEFS, "sh", "-e", script])
+        .stderr(Stdio::null());
     command
 }
 
-/// Runs bpftrace, which can't be attached at XDP or TC, at the tracepoint before TC. It writes as many bytes for an
-/// event, prints them as text, and numbers events itself; a program at TC ends the packets' way as with the others.
+/// Runs bpftrace, which can't be attached at XDP or TC, at the tracepoint before TC. It writes as
+/// many bytes for an event, prints them as text, and numbers events itself; a program at TC ends
+/// the packets' way as with the others.
 pub fn bpftrace(stand: &Stand, tool: Tool, load: Load) -> Result<Outcome> {
-    let quiet = Tool { shape: Shape::Syscount, ..tool };
+    let quiet = Tool {
+        shape: Shape::Syscount,
+        ..tool
+    };
     let _attached = quiet.attach(stand.topology.monitor())?;
     let filter = match tool.interval {
         0 => String::new(),
@@ -136,11 +162,17 @@ pub fn bpftrace(stand: &Stand, tool: Tool, load: Load) -> Result<Outcome> {
     let sent = stand.send(load)?;
     let cpu = 1e9 * (at_rest(pid)? - before);
     signal(pid, "INT")?;
-    let mut outcome = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-    // Events missing in the output were lost: bpftrace reports them on its standard error, for each reading
-    // of a ring.
+    let mut outcome = reader
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    // Events missing in the output were lost: bpftrace reports them on its standard error, for each
+    // reading of a ring.
     outcome.lost = outcome.events.saturating_sub(outcome.delivered);
-    Ok(Outcome { sent, cpu, ..outcome })
+    Ok(Outcome {
+        sent,
+        cpu,
+        ..outcome
+    })
 }
 
 /// A child that reports its steps on its standard error.
@@ -153,10 +185,18 @@ pub struct Process {
 impl Process {
     /// Starts the child and waits until it is ready.
     pub fn start(mut command: Command) -> Result<Self> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().with_context(|| format!("start {:?}", command.get_program()))?;
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("start {:?}", command.get_program()))?;
         let messages = BufReader::new(child.stderr.take().context("stderr")?).lines();
-        let mut process = Self { child: Ended(child), messages };
+        let mut process = Self {
+            child: Ended(child),
+            messages,
+        };
         let first = process.line()?;
         ensure!(first == "ready", "{:?}: {first}", command.get_program());
         Ok(process)
@@ -164,7 +204,10 @@ impl Process {
 
     /// Returns the next line that it says.
     pub fn line(&mut self) -> Result<String> {
-        self.messages.next().transpose()?.context("a consumer has ended")
+        self.messages
+            .next()
+            .transpose()?
+            .context("a consumer has ended")
     }
 
     /// Asks for something, and returns the answer.
@@ -196,7 +239,9 @@ impl Drop for Ended {
 }
 
 fn signal(pid: u32, name: &str) -> Result<()> {
-    let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status()?;
+    let status = Command::new("kill")
+        .args([&format!("-{name}"), &pid.to_string()])
+        .status()?;
     ensure!(status.success(), "kill: {status}");
     Ok(())
 }

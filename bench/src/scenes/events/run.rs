@@ -19,16 +19,31 @@ impl Consumer {
 
     /// Sends packets to the tool while this consumer takes its events.
     pub fn run(self, stand: &Stand, tool: Tool, load: Load, mode: Mode) -> Result<Outcome> {
-        let tool = Tool { interval: load.interval(), ..tool };
+        let tool = Tool {
+            interval: load.interval(),
+            ..tool
+        };
         let outcome = match self {
             Self::Twinprobe => ours::run(stand, tool, load, mode)?,
             Self::Bpftrace => peers::bpftrace(stand, tool, load)?,
             _ => peers::by_pin(stand, self, tool, load, mode)?,
         };
-        let Outcome { events, lost, missed, delivered, gaps, disordered, damaged, .. } = outcome;
+        let Outcome {
+            events,
+            lost,
+            missed,
+            delivered,
+            gaps,
+            disordered,
+            damaged,
+            ..
+        } = outcome;
         ensure!(delivered > 0, "{} got no event", self.name());
         ensure!(
-            delivered + lost + missed == events && gaps <= lost + missed && disordered == 0 && damaged == 0,
+            delivered + lost + missed == events
+                && gaps <= lost + missed
+                && disordered == 0
+                && damaged == 0,
             "{}: {outcome:?}",
             self.name()
         );

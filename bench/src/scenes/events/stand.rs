@@ -15,11 +15,13 @@ use twinprobe_tests::{Daemon, Topology};
 
 use crate::frame::site::LOADED;
 
-/// The length of the frames, by which consumers that trace all packets of the machine recognize ours.
+/// The length of the frames, by which consumers that trace all packets of the machine recognize
+/// ours.
 pub const LENGTH: usize = 93;
 /// The time that a call of the generator takes to begin.
 const BEGINNING: f64 = 0.024;
-/// The number of times that packets are sent again, if others had this thread's processor while they were sent.
+/// The number of times that packets are sent again, if others had this thread's processor while
+/// they were sent.
 const ATTEMPTS: u32 = 5;
 /// The longest time until a consumer has read everything.
 const REST: Duration = Duration::from_secs(30);
@@ -29,7 +31,8 @@ const REST: Duration = Duration::from_secs(30);
 pub enum Load {
     /// A rate as high as possible; the tool reports its packets per second.
     Steady { rate: u64, duration: Duration },
-    /// Bursts of this many packets as fast as possible, each packet an event, with pauses between them.
+    /// Bursts of this many packets as fast as possible, each packet an event, with pauses between
+    /// them.
     Bursts { packets: u64, times: u64 },
 }
 
@@ -69,15 +72,35 @@ impl Stand {
         let consumer = directory.path().join("consumer");
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/consumer.c");
         let mut cc = Command::new("cc");
-        cc.args(["-O2", "-Wall", "-o"]).arg(&consumer).args([source, "-lbpf", "-lelf", "-lz"]);
+        cc.args(["-O2", "-Wall", "-o"])
+            .arg(&consumer)
+            .args([source, "-lbpf", "-lelf", "-lz"]);
         let output = cc.output().context("start cc")?;
-        ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
+        ensure!(
+            output.status.success(),
+            "cc: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let topology = Topology::new()?;
         let daemon = Daemon::start(topology.monitor())?;
-        let frame = Frame::build(&FrameOptions { length: LENGTH, ..FrameOptions::default() })?;
-        let options = GeneratorOptions { frame, cpu: Some(LOADED), ..GeneratorOptions::default() };
+        let frame = Frame::build(&FrameOptions {
+            length: LENGTH,
+            ..FrameOptions::default()
+        })?;
+        let options = GeneratorOptions {
+            frame,
+            cpu: Some(LOADED),
+            ..GeneratorOptions::default()
+        };
         let generator = RefCell::new(Generator::new(topology.generator(), "gen0", options)?);
-        Ok(Self { daemon, topology, consumer, _directory: directory, rate: Cell::new(1e6), generator })
+        Ok(Self {
+            daemon,
+            topology,
+            consumer,
+            _directory: directory,
+            rate: Cell::new(1e6),
+            generator,
+        })
     }
 
     /// Describes the sender, for the document.
@@ -95,7 +118,10 @@ impl Stand {
                     // The pause is the time that a call takes to begin.
                     generator.send(packets)?;
                 }
-                Ok(Sent { packets: packets * times, per_packet: None })
+                Ok(Sent {
+                    packets: packets * times,
+                    per_packet: None,
+                })
             }
             Load::Steady { duration, .. } => {
                 let trial = (self.rate.get() / 20.0) as u64;
@@ -111,14 +137,17 @@ impl Stand {
                         break;
                     }
                 }
-                Ok(Sent { packets, per_packet })
+                Ok(Sent {
+                    packets,
+                    per_packet,
+                })
             }
         }
     }
 }
 
-/// Sends, and returns the processor time of a packet in nanoseconds. `None` if the sending thread had ended
-/// before its clock was read.
+/// Sends, and returns the processor time of a packet in nanoseconds. `None` if the sending thread
+/// had ended before its clock was read.
 fn measure(generator: &mut Generator, count: u64) -> Result<Option<f64>> {
     let meter = generator.meter()?;
     let before = meter.sent()?;
@@ -134,7 +163,9 @@ fn measure(generator: &mut Generator, count: u64) -> Result<Option<f64>> {
             thread::sleep(Duration::from_millis(2));
             end = edge().filter(|_| !thread.is_finished()).or(end);
         }
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         Ok(begin.zip(end).and_then(|(begin, end)| {
             let packets = end.1.checked_sub(begin.1).filter(|packets| *packets > 0)?;
             let time = end.0.checked_sub(begin.0)?;
@@ -149,7 +180,10 @@ pub fn at_rest(pid: u32) -> Result<f64> {
     wait_for("rest", REST, || {
         thread::sleep(Duration::from_millis(10));
         let now = processor_seconds(pid)?;
-        ensure!(std::mem::replace(&mut last, now) == now, "process {pid} is at work");
+        ensure!(
+            std::mem::replace(&mut last, now) == now,
+            "process {pid} is at work"
+        );
         Ok(now)
     })
 }

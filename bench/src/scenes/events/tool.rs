@@ -1,5 +1,5 @@
-//! The tools of "No Two Snowflakes Are Alike" (eBPF '25) at a network hook: the work of the program in the
-//! kernel.
+//! The tools of "No Two Snowflakes Are Alike" (eBPF '25) at a network hook: the work of the program
+//! in the kernel.
 
 use std::path::PathBuf;
 
@@ -78,8 +78,11 @@ impl Tool {
 
     /// Returns the configuration of an equivalent probe.
     pub fn config(self) -> Value {
-        let defines: serde_json::Map<_, _> =
-            self.defines().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+        let defines: serde_json::Map<_, _> = self
+            .defines()
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value.into()))
+            .collect();
         let metrics = match self.shape {
             Shape::Syscount => json!([{ "name": "counts", "map": "counts" }]),
             _ => json!([
@@ -97,8 +100,11 @@ impl Tool {
 
     /// Loads the program without the daemon and attaches it. Its maps are pinned for the consumers.
     pub fn attach(self, namespace: &Namespace) -> Result<Attached> {
-        let mut defines: Vec<_> =
-            self.defines().into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let mut defines: Vec<_> = self
+            .defines()
+            .into_iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
         // The name of the section that aya knows.
         defines.push("SECTION=\"classifier\"".into());
         if self.hook == "xdp" {
@@ -110,23 +116,32 @@ impl Tool {
             if self.hook == "xdp" {
                 let xdp: &mut Xdp = program.try_into()?;
                 xdp.load().context("load a tool")?;
-                xdp.attach(INTERFACE, XdpMode::Driver).context("attach a tool")?;
+                xdp.attach(INTERFACE, XdpMode::Driver)
+                    .context("attach a tool")?;
             } else {
                 // The clsact qdisc exists already, or is not needed.
                 let _ = tc::qdisc_add_clsact(INTERFACE);
                 let classifier: &mut SchedClassifier = program.try_into()?;
                 classifier.load().context("load a tool")?;
-                classifier.attach(INTERFACE, TcAttachType::Ingress).context("attach a tool")?;
+                classifier
+                    .attach(INTERFACE, TcAttachType::Ingress)
+                    .context("attach a tool")?;
             }
             anyhow::Ok(())
         })??;
-        let pins = tempfile::Builder::new().prefix("twinprobe-bench-").tempdir_in("/sys/fs/bpf")?;
+        let pins = tempfile::Builder::new()
+            .prefix("twinprobe-bench-")
+            .tempdir_in("/sys/fs/bpf")?;
         for name in ["events", "counts"] {
             if let Some(map) = ebpf.map(name) {
                 map.pin(pins.path().join(name))?;
             }
         }
-        Ok(Attached { ebpf: Some(ebpf), namespace: namespace.clone(), pins })
+        Ok(Attached {
+            ebpf: Some(ebpf),
+            namespace: namespace.clone(),
+            pins,
+        })
     }
 }
 
@@ -157,7 +172,8 @@ impl Attached {
 
     /// Returns the sum of a tool's counts by sender.
     pub fn counted(&self) -> Result<u64> {
-        let counts: HashMap<_, u32, u64> = self.ebpf().map("counts").context("no counts")?.try_into()?;
+        let counts: HashMap<_, u32, u64> =
+            self.ebpf().map("counts").context("no counts")?.try_into()?;
         let mut sum = 0;
         for entry in counts.iter() {
             sum += entry?.1;

@@ -18,7 +18,11 @@ impl Fjall {
     pub fn open(root: &Path) -> Result<Box<dyn Store>> {
         let database = Database::builder(root.join("fjall")).open()?;
         let windows = database.keyspace("windows", KeyspaceCreateOptions::default)?;
-        Ok(Box::new(Self { database, windows, syncs: AtomicU64::new(0) }))
+        Ok(Box::new(Self {
+            database,
+            windows,
+            syncs: AtomicU64::new(0),
+        }))
     }
 }
 
@@ -31,9 +35,16 @@ fn key(writer: usize, seq: u64) -> [u8; 16] {
 
 impl Store for Fjall {
     fn put(&self, windows: &[Window<'_>]) -> Result<()> {
-        let mut batch = self.database.batch().durability(Some(PersistMode::SyncData));
+        let mut batch = self
+            .database
+            .batch()
+            .durability(Some(PersistMode::SyncData));
         for window in windows {
-            batch.insert(&self.windows, key(window.writer, window.seq), window.content);
+            batch.insert(
+                &self.windows,
+                key(window.writer, window.seq),
+                window.content,
+            );
             if let Some(seq) = window.superseded() {
                 batch.remove(&self.windows, key(window.writer, seq));
             }

@@ -24,13 +24,19 @@ struct State {
 
 impl<'a> Group<'a> {
     pub fn new(store: &'a dyn Store) -> Self {
-        Self { store, state: Mutex::default(), committed: Condvar::new() }
+        Self {
+            store,
+            state: Mutex::default(),
+            committed: Condvar::new(),
+        }
     }
 
     /// Returns once the window is synced to the disk.
     pub fn put(&self, window: Window<'_>) -> Result<()> {
         let mut state = self.state.lock().expect("no panic");
-        state.waiting.push((window.writer, window.seq, window.content.to_vec()));
+        state
+            .waiting
+            .push((window.writer, window.seq, window.content.to_vec()));
         state.added += 1;
         let ticket = state.added;
         loop {
@@ -49,7 +55,11 @@ impl<'a> Group<'a> {
             drop(state);
             let windows: Vec<Window<'_>> = batch
                 .iter()
-                .map(|(writer, seq, content)| Window { writer: *writer, seq: *seq, content })
+                .map(|(writer, seq, content)| Window {
+                    writer: *writer,
+                    seq: *seq,
+                    content,
+                })
                 .collect();
             let written = self.store.put(&windows);
             state = self.state.lock().expect("no panic");

@@ -51,10 +51,20 @@ impl StorageBackend for Counted {
 
 impl Redb {
     pub fn open(root: &Path) -> Result<Box<dyn Store>> {
-        let file = File::options().read(true).write(true).create_new(true).open(root.join("redb"))?;
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(root.join("redb"))?;
         let syncs = Arc::new(AtomicU64::new(0));
-        let backend = Counted { file, syncs: Arc::clone(&syncs) };
-        Ok(Box::new(Self { database: Database::builder().create_with_backend(backend)?, syncs }))
+        let backend = Counted {
+            file,
+            syncs: Arc::clone(&syncs),
+        };
+        Ok(Box::new(Self {
+            database: Database::builder().create_with_backend(backend)?,
+            syncs,
+        }))
     }
 }
 

@@ -1,6 +1,7 @@
-//! Two segments, used in turns, with preallocated blocks: one write and one sync for all
-//! windows that wait. With files, each window has a file beside it, which is not synced until a segment is used again;
-//! the daemon does this. Without files, windows live in the segments and in memory only.
+//! Two segments, used in turns, with preallocated blocks: one write and one sync for all windows
+//! that wait. With files, each window has a file beside it, which is not synced until a segment is
+//! used again; the daemon does this. Without files, windows live in the segments and in memory
+//! only.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -43,14 +44,28 @@ impl Segments {
     fn open(root: &Path, with_files: bool) -> Result<Box<dyn Store>> {
         let segment = |place: usize| -> Result<File> {
             let path = root.join(format!("log-{place}"));
-            let file = File::options().read(true).write(true).create_new(true).open(path)?;
+            let file = File::options()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .open(path)?;
             file.write_all_at(&vec![0; FULL as usize], 0)?;
             file.sync_all()?;
             Ok(file)
         };
         let segments = [segment(0)?, segment(1)?];
-        let state = State { segments, place: 0, end: 0, syncs: 0, kept: Kept::new() };
-        Ok(Box::new(Self { root: root.to_owned(), with_files, state: Mutex::new(state) }))
+        let state = State {
+            segments,
+            place: 0,
+            end: 0,
+            syncs: 0,
+            kept: Kept::new(),
+        };
+        Ok(Box::new(Self {
+            root: root.to_owned(),
+            with_files,
+            state: Mutex::new(state),
+        }))
     }
 }
 
@@ -73,7 +88,11 @@ impl Store for Segments {
                 }
             }
             if !is_synced {
-                for number in [window.writer as u64, window.seq, window.content.len() as u64] {
+                for number in [
+                    window.writer as u64,
+                    window.seq,
+                    window.content.len() as u64,
+                ] {
                     blocks.extend_from_slice(&number.to_le_bytes());
                 }
                 blocks.extend_from_slice(window.content);
@@ -99,8 +118,12 @@ impl Store for Segments {
             if self.with_files {
                 single::supersede(&self.root.join(window.writer.to_string()), window)?;
             } else {
-                state.kept.insert((window.writer, window.seq), window.content.to_vec());
-                window.superseded().map(|seq| state.kept.remove(&(window.writer, seq)));
+                state
+                    .kept
+                    .insert((window.writer, window.seq), window.content.to_vec());
+                window
+                    .superseded()
+                    .map(|seq| state.kept.remove(&(window.writer, seq)));
             }
         }
         Ok(())

@@ -1,4 +1,5 @@
-//! A file for each window, each with its own syncs: written under another name, synced, renamed, and the directory synced.
+//! A file for each window, each with its own syncs: written under another name, synced, renamed,
+//! and the directory synced.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -16,7 +17,10 @@ pub struct Files {
 
 impl Files {
     pub fn open(root: &Path) -> Result<Box<dyn Store>> {
-        Ok(Box::new(Self { root: root.to_owned(), syncs: AtomicU64::new(0) }))
+        Ok(Box::new(Self {
+            root: root.to_owned(),
+            syncs: AtomicU64::new(0),
+        }))
     }
 }
 
@@ -24,7 +28,13 @@ impl Files {
 pub fn write(root: &Path, window: &Window<'_>) -> Result<(PathBuf, File)> {
     let directory = root.join(window.writer.to_string());
     let new = directory.join(".new");
-    let create = || File::options().write(true).create(true).truncate(true).open(&new);
+    let create = || {
+        File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&new)
+    };
     let mut file = create().or_else(|_| fs::create_dir_all(&directory).and_then(|()| create()))?;
     file.write_all(window.content)?;
     Ok((directory, file))
@@ -32,7 +42,10 @@ pub fn write(root: &Path, window: &Window<'_>) -> Result<(PathBuf, File)> {
 
 /// Gives the file of a window its final name.
 pub fn publish(directory: &Path, window: &Window<'_>) -> Result<()> {
-    Ok(fs::rename(directory.join(".new"), directory.join(window.seq.to_string()))?)
+    Ok(fs::rename(
+        directory.join(".new"),
+        directory.join(window.seq.to_string()),
+    )?)
 }
 
 /// Removes the file of the window that this one supersedes.

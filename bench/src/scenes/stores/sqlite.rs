@@ -29,7 +29,11 @@ pub struct Sqlite {
 impl Sqlite {
     pub fn open(root: &Path) -> Result<Box<dyn Store>> {
         let (database, ids) = (Database::open(root)?, Mutex::default());
-        Ok(Box::new(Self { database, ids, syncs: AtomicU64::new(0) }))
+        Ok(Box::new(Self {
+            database,
+            ids,
+            syncs: AtomicU64::new(0),
+        }))
     }
 }
 
@@ -41,8 +45,17 @@ impl Store for Sqlite {
             ids.last += 1;
             let id = ids.last;
             ids.kept.insert((window.writer, window.seq), id);
-            rows.push((id, window.writer as i64, window.seq, window.content.to_vec()));
-            gone.extend(window.superseded().and_then(|seq| ids.kept.remove(&(window.writer, seq))));
+            rows.push((
+                id,
+                window.writer as i64,
+                window.seq,
+                window.content.to_vec(),
+            ));
+            gone.extend(
+                window
+                    .superseded()
+                    .and_then(|seq| ids.kept.remove(&(window.writer, seq))),
+            );
         }
         drop(ids);
         let change = move |connection: &Connection| {
@@ -54,11 +67,14 @@ impl Store for Sqlite {
                     .execute(params![id, series, seq, body])?;
             }
             for id in &gone {
-                connection.prepare_cached("DELETE FROM windows WHERE id = ?1")?.execute([id])?;
+                connection
+                    .prepare_cached("DELETE FROM windows WHERE id = ?1")?
+                    .execute([id])?;
             }
             Ok(())
         };
-        self.database.commit(Durable::Now, false, Box::new(change))?;
+        self.database
+            .commit(Durable::Now, false, Box::new(change))?;
         self.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

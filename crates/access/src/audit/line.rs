@@ -17,7 +17,8 @@ pub struct Line {
     /// The sender's reason for a change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The status of the answer; `null` if the client did not wait for it, or if it is not known yet.
+    /// The status of the answer; `null` if the client did not wait for it, or if it is not known
+    /// yet.
     pub outcome: Option<u16>,
     /// The reason of a refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,7 +55,11 @@ impl Line {
 
     /// Returns the line for this many requests; with `others`, also for requests of other clients.
     pub fn counted(self, repeated: u64, others: bool) -> Self {
-        Self { repeated: Some(repeated), others, ..self }
+        Self {
+            repeated: Some(repeated),
+            others,
+            ..self
+        }
     }
 
     /// Renders the line in ASCII: some readers end a line at other characters.
@@ -70,7 +75,9 @@ fn ascii(json: &str) -> String {
         if c == ' ' || c.is_ascii_graphic() {
             out.push(c);
         } else {
-            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}")));
+            c.encode_utf16(&mut [0; 2])
+                .iter()
+                .for_each(|unit| out.push_str(&format!("\\u{unit:04x}")));
         }
     }
     out

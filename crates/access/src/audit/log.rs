@@ -38,11 +38,15 @@ impl AuditLog {
             left_out: 0,
             repeats: RepeatedRequests::default(),
         };
-        Ok(Arc::new(Self { path: path.to_owned(), is_required, state: Mutex::new(state) }))
+        Ok(Arc::new(Self {
+            path: path.to_owned(),
+            is_required,
+            state: Mutex::new(state),
+        }))
     }
 
-    /// Opens the file again, because somebody may have renamed it. After an error the log continues in the
-    /// present file.
+    /// Opens the file again, because somebody may have renamed it. After an error the log continues
+    /// in the present file.
     pub fn reopen(&self) -> io::Result<()> {
         self.end_interval();
         let out = AuditFile::open(&self.path)?;
@@ -63,7 +67,8 @@ impl AuditLog {
         self.state.lock().write(line, room, &self.path)
     }
 
-    /// Writes the line of the first request of its kind, and counts the others until the end of the interval.
+    /// Writes the line of the first request of its kind, and counts the others until the end of the
+    /// interval.
     pub fn share(self: &Arc<Self>, kind: RepeatKind, line: Line) {
         let mut state = self.state.lock();
         let has_begun = match state.repeats.left() {
@@ -108,7 +113,8 @@ impl AuditState {
     fn write(&mut self, line: &str, room: LineRoom, path: &Path) -> io::Result<()> {
         if self.left_out > 0 {
             let time = jiff::Timestamp::now().to_string();
-            let note = json!({ "time": time, "what": "lines were left out", "left_out": self.left_out });
+            let note =
+                json!({ "time": time, "what": "lines were left out", "left_out": self.left_out });
             if self.out.write(&note.to_string(), room).is_ok() {
                 self.left_out = 0;
             }

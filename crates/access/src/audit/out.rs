@@ -8,8 +8,8 @@ use std::path::Path;
 use rustix::fs::{OFlags, fstatvfs};
 use rustix::io::ioctl_fionread;
 
-/// The room in bytes on the disk that is only for lines about changes: at most a fortieth of the disk, and less than
-/// windows leave free.
+/// The room in bytes on the disk that is only for lines about changes: at most a fortieth of the
+/// disk, and less than windows leave free.
 const KEPT: u64 = 16 << 20;
 const SHARE: u64 = 40;
 /// The number of bytes in a pipe above which other lines are left out. A pipe has room for 64 KiB.
@@ -29,7 +29,8 @@ pub enum LineRoom {
 pub struct AuditFile {
     file: File,
     is_pipe: bool,
-    /// True if the file may end in the middle of a line, because this daemon has not written the last line, or only a part of it.
+    /// True if the file may end in the middle of a line, because this daemon has not written the
+    /// last line, or only a part of it.
     unsure: bool,
     /// True if this daemon has written a part of a line.
     cut: bool,
@@ -47,7 +48,12 @@ impl AuditFile {
             .custom_flags(flags)
             .open(path)?;
         let is_pipe = file.metadata()?.file_type().is_fifo();
-        Ok(Self { file, is_pipe, unsure: true, cut: false })
+        Ok(Self {
+            file,
+            is_pipe,
+            unsure: true,
+            cut: false,
+        })
     }
 
     /// Writes a line, which has no line break yet.
@@ -57,11 +63,17 @@ impl AuditFile {
         }
         // The rest of a line that was cut off must not become a part of the next line.
         let is_cut = self.cut || self.unsure && ends_within(&self.file);
-        let text = if is_cut { format!("\n{line}\n") } else { format!("{line}\n") };
+        let text = if is_cut {
+            format!("\n{line}\n")
+        } else {
+            format!("{line}\n")
+        };
         let mut rest = text.as_bytes();
         while !rest.is_empty() {
             match self.file.write(rest) {
-                Ok(0) => return self.failed(rest.len() < text.len(), io::ErrorKind::WriteZero.into()),
+                Ok(0) => {
+                    return self.failed(rest.len() < text.len(), io::ErrorKind::WriteZero.into());
+                }
                 Ok(written) => rest = &rest[written..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return self.failed(rest.len() < text.len() || is_cut, error),
@@ -82,8 +94,10 @@ impl AuditFile {
             return Ok(ioctl_fionread(&self.file)?.saturating_add(bytes) <= PIPE);
         }
         let disk = fstatvfs(&self.file)?;
-        let (free, all) =
-            (disk.f_bavail.saturating_mul(disk.f_frsize), disk.f_blocks.saturating_mul(disk.f_frsize));
+        let (free, all) = (
+            disk.f_bavail.saturating_mul(disk.f_frsize),
+            disk.f_blocks.saturating_mul(disk.f_frsize),
+        );
         // Devices have no disk.
         Ok(all == 0 || free > KEPT.min(all / SHARE).saturating_add(bytes))
     }

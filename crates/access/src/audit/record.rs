@@ -25,16 +25,16 @@ const PATH_LIMIT: usize = 512;
 /// The length for a request without a credential.
 const SHORT_LIMIT: usize = 64;
 
-/// The facts about a request that only its handler knows, not the guard. The handler adds them while it
-/// works, so that a refused request has them as well.
+/// The facts about a request that only its handler knows, not the guard. The handler adds them
+/// while it works, so that a refused request has them as well.
 #[derive(Clone, Debug, Default)]
 pub struct RecordNotes(Arc<Mutex<ConfigNote>>);
 
 #[derive(Clone, Debug, Default)]
 struct ConfigNote {
     probe: Option<String>,
-    /// The SHA-256 of each direction's source, or of its object as the client has sent it, in base64. For a
-    /// source with files, it also covers their names and texts.
+    /// The SHA-256 of each direction's source, or of its object as the client has sent it, in
+    /// base64. For a source with files, it also covers their names and texts.
     sources: BTreeMap<&'static str, String>,
     /// The sender's reason for a change.
     message: Option<String>,
@@ -53,27 +53,40 @@ impl RecordNotes {
             let direction = direction.as_ref()?;
             let mut digest =
                 Sha256::new_with_prefix(direction.source.as_ref().or(direction.object.as_ref())?);
-            for text in direction.files.iter().flatten().flat_map(|(name, text)| [name, text]) {
+            for text in direction
+                .files
+                .iter()
+                .flatten()
+                .flat_map(|(name, text)| [name, text])
+            {
                 // The lengths before the texts keep these distinct.
                 digest.update((text.len() as u64).to_be_bytes());
                 digest.update(text);
             }
-            Some((name, digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()))
+            Some((
+                name,
+                digest
+                    .finalize()
+                    .iter()
+                    .map(|byte| format!("{byte:02x}"))
+                    .collect(),
+            ))
         });
         let mut note = self.0.lock();
         (note.probe, note.sources) = (Some(probe.to_owned()), sources.collect());
     }
 }
 
-/// The record of one request. If a record is dropped before its end, the client has hung up. The request
-/// may have taken effect.
+/// The record of one request. If a record is dropped before its end, the client has hung up. The
+/// request may have taken effect.
 #[derive(Debug)]
 pub struct Record {
     log: Option<Arc<AuditLog>>,
     line: Line,
     /// The client without its port.
     client: String,
-    /// True if the request has no credential, or is refused before its handler runs: then it shares a line.
+    /// True if the request has no credential, or is refused before its handler runs: then it shares
+    /// a line.
     is_shared: bool,
     /// True if the request changes something.
     is_change: bool,
@@ -81,20 +94,38 @@ pub struct Record {
 }
 
 impl Record {
-    pub fn begin(log: Option<Arc<AuditLog>>, peer: &Peer, request: &Parts, probe: Option<String>) -> Self {
+    pub fn begin(
+        log: Option<Arc<AuditLog>>,
+        peer: &Peer,
+        request: &Parts,
+        probe: Option<String>,
+    ) -> Self {
         let (from, client) = match &peer.origin {
             PeerOrigin::Unix { uid, .. } => (peer.origin.shown(), format!("uid:{uid}")),
-            PeerOrigin::Tcp { client, .. } => (peer.origin.shown(), network(client.ip()).to_string()),
+            PeerOrigin::Tcp { client, .. } => {
+                (peer.origin.shown(), network(client.ip()).to_string())
+            }
         };
-        // The query is left out: it decides only how an answer looks and where a list begins. The reason for a
-        // change is among the notes.
+        // The query is left out: it decides only how an answer looks and where a list begins. The
+        // reason for a change is among the notes.
         let path: String = request.uri.path().chars().take(PATH_LIMIT).collect();
         let probe = probe.map(|probe| probe.chars().take(PATH_LIMIT).collect());
-        let line = Line { from, ..Line::new(format!("{} {path}", request.method), probe) };
-        Self { log, line, client, is_shared: true, is_change: false, notes: RecordNotes::default() }
+        let line = Line {
+            from,
+            ..Line::new(format!("{} {path}", request.method), probe)
+        };
+        Self {
+            log,
+            line,
+            client,
+            is_shared: true,
+            is_change: false,
+            notes: RecordNotes::default(),
+        }
     }
 
-    /// The record of a change without a request: a file or a rule, which `from` names, has caused it.
+    /// The record of a change without a request: a file or a rule, which `from` names, has caused
+    /// it.
     pub fn of_own(
         log: Option<Arc<AuditLog>>,
         by: &Principal,
@@ -102,9 +133,19 @@ impl Record {
         what: String,
         probe: &str,
     ) -> Self {
-        let line = Line { from, ..Line::new(what, Some(probe.to_owned())) };
+        let line = Line {
+            from,
+            ..Line::new(what, Some(probe.to_owned()))
+        };
         let notes = RecordNotes::default();
-        let mut record = Self { log, line, client: String::new(), is_shared: false, is_change: false, notes };
+        let mut record = Self {
+            log,
+            line,
+            client: String::new(),
+            is_shared: false,
+            is_change: false,
+            notes,
+        };
         record.set_principal(by);
         record
     }
@@ -121,14 +162,19 @@ impl Record {
         self.is_shared = true;
     }
 
-    /// Notes that the request changes something. With `--audit-required`, writes so before the change is
-    /// made; after an error the change must not be made.
+    /// Notes that the request changes something. With `--audit-required`, writes so before the
+    /// change is made; after an error the change must not be made.
     pub fn announce(&mut self) -> io::Result<()> {
         self.is_change = true;
         match &self.log {
-            Some(log) if log.is_required() => {
-                log.write(&Line { begun: true, ..self.line.clone() }.render(), LineRoom::All)
-            }
+            Some(log) if log.is_required() => log.write(
+                &Line {
+                    begun: true,
+                    ..self.line.clone()
+                }
+                .render(),
+                LineRoom::All,
+            ),
             _ => Ok(()),
         }
     }
@@ -146,7 +192,11 @@ impl Record {
 impl Drop for Record {
     fn drop(&mut self) {
         let Some(log) = self.log.take() else { return };
-        let ConfigNote { probe, sources, message } = std::mem::take(&mut *self.notes.0.lock());
+        let ConfigNote {
+            probe,
+            sources,
+            message,
+        } = std::mem::take(&mut *self.notes.0.lock());
         let line = &mut self.line;
         (line.sources, line.message) = (sources, message);
         line.probe = line.probe.take().or(probe);
@@ -154,23 +204,37 @@ impl Drop for Record {
         if self.is_shared {
             // A client without a credential chooses only a few bytes of the log.
             line.what = line.what.chars().take(SHORT_LIMIT).collect();
-            line.probe = line.probe.take().map(|probe| probe.chars().take(SHORT_LIMIT).collect());
+            line.probe = line
+                .probe
+                .take()
+                .map(|probe| probe.chars().take(SHORT_LIMIT).collect());
             let (who, reason) = (line.who.clone(), line.reason);
-            let kind = RepeatKind { who, from: std::mem::take(&mut self.client), reason, outcome };
+            let kind = RepeatKind {
+                who,
+                from: std::mem::take(&mut self.client),
+                reason,
+                outcome,
+            };
             return log.share(kind, line.clone());
         }
         let is_refused = outcome.is_some_and(|status| (400..500).contains(&status));
-        let room = if self.is_change && !is_refused { LineRoom::All } else { LineRoom::Rest };
+        let room = if self.is_change && !is_refused {
+            LineRoom::All
+        } else {
+            LineRoom::Rest
+        };
         // The log says why a line can't be written.
         let _ = log.write(&line.render(), room);
     }
 }
 
-/// Returns an IPv4 address unchanged, and the network of 64 bits of an IPv6 address, because a host may use
-/// any address of its network.
+/// Returns an IPv4 address unchanged, and the network of 64 bits of an IPv6 address, because a host
+/// may use any address of its network.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        IpAddr::V6(address) => {
+            Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()
+        }
         address => address,
     }
 }

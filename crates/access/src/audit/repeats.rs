@@ -1,5 +1,5 @@
-//! Requests that share lines: the first of each kind has a line at once, the others are counted for a while
-//! and share one line.
+//! Requests that share lines: the first of each kind has a line at once, the others are counted for
+//! a while and share one line.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -8,8 +8,8 @@ use crate::audit::line::Line;
 
 /// The time over which requests of one kind are counted.
 pub const INTERVAL: Duration = Duration::from_secs(60);
-/// The most kinds that are counted separately. All others count as one kind, so that many clients cause as
-/// few lines as a few clients.
+/// The most kinds that are counted separately. All others count as one kind, so that many clients
+/// cause as few lines as a few clients.
 const KINDS: usize = 64;
 
 /// The facts that decide which requests share a line: the client, its address, and the outcome.
@@ -27,7 +27,8 @@ pub struct RepeatKind {
 pub struct RepeatedRequests {
     /// The end of the interval; `None` before its beginning.
     until: Option<Instant>,
-    /// The last repeated request of each kind, and the number of repeats. `None` stands for all kinds beyond [`KINDS`].
+    /// The last repeated request of each kind, and the number of repeats. `None` stands for all
+    /// kinds beyond [`KINDS`].
     kinds: HashMap<Option<RepeatKind>, (Option<Line>, u64)>,
 }
 
@@ -51,15 +52,17 @@ impl RepeatedRequests {
 
     /// Tells whether the interval has begun, and how long it still is.
     pub fn left(&self) -> Option<Duration> {
-        self.until.map(|until| until.saturating_duration_since(Instant::now()))
+        self.until
+            .map(|until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Ends the interval. Returns a line for each kind with more than one request: the line of the last
-    /// request, with the number of requests.
+    /// Ends the interval. Returns a line for each kind with more than one request: the line of the
+    /// last request, with the number of requests.
     pub fn end(&mut self) -> Vec<Line> {
         self.until = None;
         let counted = self.kinds.drain();
-        let lines = counted.filter_map(|(kind, (line, count))| Some(line?.counted(count, kind.is_none())));
+        let lines =
+            counted.filter_map(|(kind, (line, count))| Some(line?.counted(count, kind.is_none())));
         lines.collect()
     }
 }

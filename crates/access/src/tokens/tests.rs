@@ -10,13 +10,19 @@ const DIGEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0
 fn a_token_is_known_by_its_digest() {
     let text = format!("# the deployer\n\nci-bot operator {DIGEST}  # until May\n");
     let tokens = Tokens::parse(&text).unwrap();
-    let owner = Principal { who: Who::Token("ci-bot".into()), role: Some(Role::Operator) };
+    let owner = Principal {
+        who: Who::Token("ci-bot".into()),
+        role: Some(Role::Operator),
+    };
     assert_eq!(tokens.owner("test"), Some(owner));
     for other in ["", "tes", "test ", "Test", DIGEST] {
         assert_eq!(tokens.owner(other), None, "{other:?}");
     }
     assert_eq!(
-        Tokens::parse(&text.to_uppercase().replace("OPERATOR", "operator")).unwrap().0[0].digest,
+        Tokens::parse(&text.to_uppercase().replace("OPERATOR", "operator"))
+            .unwrap()
+            .0[0]
+            .digest,
         tokens.0[0].digest
     );
 }
@@ -25,8 +31,9 @@ fn a_token_is_known_by_its_digest() {
 fn a_new_token_is_long_and_fits_its_line() {
     let (one, two) = (generate().unwrap(), generate().unwrap());
     assert!(one != two && one.len() == 67 && one.starts_with(PREFIX));
-    let text =
-        [("a", Role::Viewer, &one), ("a", Role::Admin, &two)].map(|(n, r, t)| line(n, r, t)).join("\n");
+    let text = [("a", Role::Viewer, &one), ("a", Role::Admin, &two)]
+        .map(|(n, r, t)| line(n, r, t))
+        .join("\n");
     assert!(!text.contains(&one[3..]));
     let tokens = Tokens::parse(&text).unwrap();
     assert_eq!(tokens.owner(&one).unwrap().role, Some(Role::Viewer));

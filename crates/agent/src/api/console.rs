@@ -31,26 +31,46 @@ npm. The API is there: <a href=\"/openapi.yaml\">/openapi.yaml</a> describes it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 const HEADERS: [(HeaderName, HeaderValue); 4] = [
-    (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
-    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-    (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
-    (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
+    (
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static(POLICY),
+    ),
+    (
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    ),
+    (
+        header::REFERRER_POLICY,
+        HeaderValue::from_static("no-referrer"),
+    ),
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        HeaderValue::from_static("same-origin"),
+    ),
 ];
-/// The header for files other than the page. Their names contain a digest of their content, so these
-/// files never change.
+/// The header for files other than the page. Their names contain a digest of their content, so
+/// these files never change.
 const FOREVER: &str = "public, max-age=31536000, immutable";
 
 /// Answers `GET /`.
 pub async fn index(headers: HeaderMap) -> Response {
     match FILES.iter().find(|file| file.name == "index.html") {
         Some(file) => answer(file, &headers, "no-cache"),
-        None => (HEADERS, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], WITHOUT).into_response(),
+        None => (
+            HEADERS,
+            [(header::CONTENT_TYPE, "text/html; charset=utf-8")],
+            WITHOUT,
+        )
+            .into_response(),
     }
 }
 
 /// Answers `GET /console/{file}`.
 pub async fn file(Path(name): Path<String>, headers: HeaderMap) -> Response {
-    match FILES.iter().find(|file| file.name == name && name != "index.html") {
+    match FILES
+        .iter()
+        .find(|file| file.name == name && name != "index.html")
+    {
         Some(file) => answer(file, &headers, FOREVER),
         None => {
             let detail = "the console has no such file; load the page again, the daemon may have a newer one";
@@ -72,16 +92,23 @@ fn answer(file: &ConsoleFile, headers: &HeaderMap, cache: &'static str) -> Respo
     )
         .into_response();
     if let Some(encoding) = encoding {
-        response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static(encoding));
+        response
+            .headers_mut()
+            .insert(header::CONTENT_ENCODING, HeaderValue::from_static(encoding));
     }
     response
 }
 
 /// Chooses the smallest form of the file that the client accepts.
 fn encoded(file: &ConsoleFile, headers: &HeaderMap) -> (Option<&'static str>, &'static [u8]) {
-    let lists = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|list| list.to_str().ok());
+    let lists = headers
+        .get_all(header::ACCEPT_ENCODING)
+        .iter()
+        .filter_map(|list| list.to_str().ok());
     let quality = |part: &str| {
-        let quality = part.split(';').find_map(|part| part.trim().strip_prefix("q="));
+        let quality = part
+            .split(';')
+            .find_map(|part| part.trim().strip_prefix("q="));
         quality.map_or(1.0, |quality| quality.trim().parse().unwrap_or(0.0))
     };
     let accepted: Vec<&str> = lists
@@ -110,8 +137,12 @@ fn media_type(name: &str) -> &'static str {
 mod tests {
     use super::*;
 
-    const FILE: ConsoleFile =
-        ConsoleFile { name: "main-1.js", plain: b"plain", gzip: b"gzip", brotli: b"brotli" };
+    const FILE: ConsoleFile = ConsoleFile {
+        name: "main-1.js",
+        plain: b"plain",
+        gzip: b"gzip",
+        brotli: b"brotli",
+    };
 
     #[test]
     fn the_smallest_form_that_is_accepted_is_sent() {
@@ -134,8 +165,16 @@ mod tests {
     #[test]
     fn a_file_has_a_media_type_and_the_policy() {
         let response = answer(&FILE, &HeaderMap::new(), FOREVER);
-        assert_eq!(response.headers()[header::CONTENT_TYPE], "text/javascript; charset=utf-8");
-        let policy = response.headers()[header::CONTENT_SECURITY_POLICY].to_str().unwrap();
-        assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+        assert_eq!(
+            response.headers()[header::CONTENT_TYPE],
+            "text/javascript; charset=utf-8"
+        );
+        let policy = response.headers()[header::CONTENT_SECURITY_POLICY]
+            .to_str()
+            .unwrap();
+        assert!(
+            policy.starts_with("default-src 'none'") && !policy.contains("unsafe"),
+            "{policy}"
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! Answers about the daemon itself: that it lives, whether it is ready, its capabilities, and the description
-//! of this API. The daemon listens before it has taken over the probes that run, so that an early client
-//! learns its state.
+//! Answers about the daemon itself: that it lives, whether it is ready, its capabilities, and the
+//! description of this API. The daemon listens before it has taken over the probes that run, so
+//! that an early client learns its state.
 
 use std::sync::atomic::Ordering;
 
@@ -42,8 +42,8 @@ pub async fn capabilities(State(api): State<Api>) -> Response {
 /// The paths that are answered before the daemon has taken over the stored probes.
 pub const ALWAYS: [&str; 3] = ["/healthz", "/readyz", "/openapi.yaml"];
 
-/// Answers `GET /readyz`: 200 once every stored probe is in place, and 503 before that and while the daemon
-/// stops.
+/// Answers `GET /readyz`: 200 once every stored probe is in place, and 503 before that and while
+/// the daemon stops.
 pub async fn readyz(State(api): State<Api>) -> Response {
     match api.readiness.0.load(Ordering::Acquire) {
         READY => "ready\n".into_response(),
@@ -51,9 +51,9 @@ pub async fn readyz(State(api): State<Api>) -> Response {
     }
 }
 
-/// Answers requests with 503 until the stored probes are in place, except requests for [`ALWAYS`]: an early
-/// request would find only some of the probes. A daemon that stops before it is ready also has only some of
-/// the probes.
+/// Answers requests with 503 until the stored probes are in place, except requests for [`ALWAYS`]:
+/// an early request would find only some of the probes. A daemon that stops before it is ready also
+/// has only some of the probes.
 pub async fn refuse_early(State(api): State<Api>, request: Request, next: Next) -> Response {
     let state = api.readiness.0.load(Ordering::Acquire);
     if state & READY == 0 && !ALWAYS.contains(&request.uri().path()) {
@@ -64,13 +64,16 @@ pub async fn refuse_early(State(api): State<Api>, request: Request, next: Next) 
 
 pub fn refusal(state: u8) -> Response {
     if state & STOPPING != 0 {
-        return ProblemAnswer::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping").into_response();
+        return ProblemAnswer::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping")
+            .into_response();
     }
     let problem = ProblemAnswer::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "the stored probes are being taken over or deployed; running probes continue meanwhile",
     );
     let mut response = problem.into_response();
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+        .headers_mut()
+        .insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     response
 }

@@ -45,6 +45,13 @@ pub async fn put(
     });
     let entries = parsed.await.map_err(EngineError::from)??;
     let when = conditions(&headers);
-    let (answer, status) = api.engine.put_entries(&name, &map, entries, author, &when).await?;
-    Ok(([(header::ETAG, tag(status.revision, &status.created))], Json(answer)).into_response())
+    let (answer, status) = api
+        .engine
+        .put_entries(&name, &map, entries, author, &when)
+        .await?;
+    Ok((
+        [(header::ETAG, tag(status.revision, &status.created))],
+        Json(answer),
+    )
+        .into_response())
 }

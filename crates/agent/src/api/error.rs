@@ -32,12 +32,19 @@ impl ProblemAnswer {
     /// Makes a problem without findings; its title is the reason phrase of `status`.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let document = Box::new(twinprobe_api::Problem::new(status, detail));
-        Self { document, challenge: None, retry_after: None }
+        Self {
+            document,
+            challenge: None,
+            retry_after: None,
+        }
     }
 
     /// Makes a problem that may be gone after some time.
     pub fn busy(detail: impl Into<String>) -> Self {
-        Self { retry_after: Some(PLACE_AFTER), ..Self::new(StatusCode::TOO_MANY_REQUESTS, detail) }
+        Self {
+            retry_after: Some(PLACE_AFTER),
+            ..Self::new(StatusCode::TOO_MANY_REQUESTS, detail)
+        }
     }
 
     /// Makes the problem of a change that the daemon refuses because the audit log has no room.
@@ -51,7 +58,10 @@ impl ProblemAnswer {
             "the change can't be recorded in the file of --audit-log ({error}), and --audit-required refuses \
              changes without a record: nothing was changed; make room on its disk, or read the pipe"
         );
-        Self { retry_after: Some(PLACE_AFTER), ..Self::new(status, detail) }
+        Self {
+            retry_after: Some(PLACE_AFTER),
+            ..Self::new(status, detail)
+        }
     }
 
     pub fn status(&self) -> StatusCode {
@@ -78,14 +88,23 @@ impl ProblemAnswer {
 
     /// Makes the problem of a capture.
     fn capture(status: StatusCode, finding: Finding) -> Self {
-        let detail = format!("{} can't be replayed", finding.field.as_deref().unwrap_or("the capture"));
+        let detail = format!(
+            "{} can't be replayed",
+            finding.field.as_deref().unwrap_or("the capture")
+        );
         Self::new(status, detail).with(finding)
     }
 
     /// Makes a problem whose only finding has the same text and is about the whole configuration.
     fn finding(status: StatusCode, stage: Stage, message: String) -> Self {
-        let finding =
-            Finding { stage, field: None, line: None, column: None, message: message.clone(), hint: None };
+        let finding = Finding {
+            stage,
+            field: None,
+            line: None,
+            column: None,
+            message: message.clone(),
+            hint: None,
+        };
         Self::new(status, message).with(finding)
     }
 }
@@ -93,11 +112,21 @@ impl ProblemAnswer {
 impl From<ParseError> for ProblemAnswer {
     fn from(error: ParseError) -> Self {
         match error {
-            ParseError::Malformed { message, line, column } => {
+            ParseError::Malformed {
+                message,
+                line,
+                column,
+            } => {
                 let (line, column) = (u32::try_from(line).ok(), u32::try_from(column).ok());
                 let detail = format!("the body can't be parsed: {message}");
-                let finding =
-                    Finding { stage: Stage::Config, field: None, line, column, message, hint: None };
+                let finding = Finding {
+                    stage: Stage::Config,
+                    field: None,
+                    line,
+                    column,
+                    message,
+                    hint: None,
+                };
                 Self::new(StatusCode::BAD_REQUEST, detail).with(finding)
             }
             ParseError::Invalid(rejection) => Self::refused(rejection),
@@ -109,17 +138,23 @@ impl From<Refusal> for ProblemAnswer {
     fn from(refusal: Refusal) -> Self {
         let (status, challenge) = match refusal {
             Refusal::NoCredential => (StatusCode::UNAUTHORIZED, Some("Bearer realm=\"twinprobe\"")),
-            Refusal::WrongToken => {
-                (StatusCode::UNAUTHORIZED, Some("Bearer realm=\"twinprobe\", error=\"invalid_token\""))
-            }
+            Refusal::WrongToken => (
+                StatusCode::UNAUTHORIZED,
+                Some("Bearer realm=\"twinprobe\", error=\"invalid_token\""),
+            ),
             Refusal::Role { .. } | Refusal::FolderRole { .. } | Refusal::Origin => {
                 (StatusCode::FORBIDDEN, None)
             }
             Refusal::NoRole(_) => (StatusCode::BAD_REQUEST, None),
             Refusal::Host => (StatusCode::MISDIRECTED_REQUEST, None),
-            Refusal::MediaType(_) | Refusal::NotMultipart => (StatusCode::UNSUPPORTED_MEDIA_TYPE, None),
+            Refusal::MediaType(_) | Refusal::NotMultipart => {
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, None)
+            }
         };
-        Self { challenge, ..Self::new(status, refusal.to_string()) }
+        Self {
+            challenge,
+            ..Self::new(status, refusal.to_string())
+        }
     }
 }
 
@@ -128,13 +163,16 @@ impl From<EngineError> for ProblemAnswer {
         match error {
             EngineError::Rejected(rejection) => Self::refused(rejection),
             EngineError::Forbidden(refusal) => refusal.into(),
-            EngineError::Precondition(_) => Self::new(StatusCode::PRECONDITION_FAILED, error.to_string()),
+            EngineError::Precondition(_) => {
+                Self::new(StatusCode::PRECONDITION_FAILED, error.to_string())
+            }
             EngineError::Busy(_) | EngineError::Crowded(_) | EngineError::Streams(_) => {
                 Self::busy(error.to_string())
             }
-            EngineError::NotFound { .. } => {
-                Self::new(StatusCode::NOT_FOUND, format!("{error}; GET /v1/probes lists them"))
-            }
+            EngineError::NotFound { .. } => Self::new(
+                StatusCode::NOT_FOUND,
+                format!("{error}; GET /v1/probes lists them"),
+            ),
             EngineError::Missing(message) => Self::new(StatusCode::NOT_FOUND, message),
             EngineError::NoCollector(message) | EngineError::Query(message) => {
                 Self::new(StatusCode::BAD_REQUEST, message)
@@ -143,17 +181,26 @@ impl From<EngineError> for ProblemAnswer {
             EngineError::NoWindows(_) | EngineError::NotRunning { .. } => {
                 Self::new(StatusCode::CONFLICT, error.to_string())
             }
-            EngineError::Conflict(message) => Self::finding(StatusCode::CONFLICT, Stage::Attach, message),
-            EngineError::Stopping => Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
-            EngineError::NoCompiler(_) => {
-                Self::finding(StatusCode::SERVICE_UNAVAILABLE, Stage::Compile, error.to_string())
+            EngineError::Conflict(message) => {
+                Self::finding(StatusCode::CONFLICT, Stage::Attach, message)
             }
+            EngineError::Stopping => Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+            EngineError::NoCompiler(_) => Self::finding(
+                StatusCode::SERVICE_UNAVAILABLE,
+                Stage::Compile,
+                error.to_string(),
+            ),
             EngineError::NoRoom(message) => {
                 Self::finding(StatusCode::INSUFFICIENT_STORAGE, Stage::Config, message)
             }
-            EngineError::Capture(finding) => Self::capture(StatusCode::UNPROCESSABLE_ENTITY, finding),
-            EngineError::CaptureTooLarge(finding) => Self::capture(StatusCode::PAYLOAD_TOO_LARGE, finding),
-            // While the window was read, the probe was removed, or a client acknowledged the window.
+            EngineError::Capture(finding) => {
+                Self::capture(StatusCode::UNPROCESSABLE_ENTITY, finding)
+            }
+            EngineError::CaptureTooLarge(finding) => {
+                Self::capture(StatusCode::PAYLOAD_TOO_LARGE, finding)
+            }
+            // While the window was read, the probe was removed, or a client acknowledged the
+            // window.
             EngineError::Close(CloseError::Window(WindowError::Gone)) => {
                 Self::new(StatusCode::NOT_FOUND, with_causes(&error))
             }
@@ -182,12 +229,22 @@ impl From<EngineError> for ProblemAnswer {
 impl IntoResponse for ProblemAnswer {
     fn into_response(self) -> Response {
         let status = self.status();
-        let Self { document, challenge, retry_after } = self;
+        let Self {
+            document,
+            challenge,
+            retry_after,
+        } = self;
         let mut response = (status, Json(&document)).into_response();
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
         if let Some(challenge) = challenge {
-            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+            headers.insert(
+                header::WWW_AUTHENTICATE,
+                HeaderValue::from_static(challenge),
+            );
         }
         if let Some(seconds) = retry_after {
             headers.insert(header::RETRY_AFTER, seconds.into());

@@ -20,7 +20,10 @@ pub async fn get(
     let cluster = match api.names.wants_pods(&question) {
         true => {
             let pods = api.engine.list_pods().await?.pods;
-            ClusterNames { pods, services: api.engine.deployer.pods.services() }
+            ClusterNames {
+                pods,
+                services: api.engine.deployer.pods.services(),
+            }
         }
         false => ClusterNames::default(),
     };

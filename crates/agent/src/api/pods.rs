@@ -36,8 +36,8 @@ pub async fn put(
     let syntax = Syntax::of(&headers).unwrap_or(Syntax::Json);
     let parsed = spawn_blocking(move || match syntax {
         Syntax::Json => parse_any_json(&bytes),
-        // YAML may read a word such as `null` or `1` as a text, which JSON never does. So the table is parsed again as
-        // JSON.
+        // YAML may read a word such as `null` or `1` as a text, which JSON never does. So the table
+        // is parsed again as JSON.
         Syntax::Yaml => parse_any_yaml::<Value>(&bytes)
             .and_then(|document| parse_any_json(document.to_string().as_bytes())),
     });

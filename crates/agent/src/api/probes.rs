@@ -9,7 +9,9 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
-use twinprobe_api::{ConfigDocument, HistoryList, Object, ProbeList, ProbeStatus, RevisionList, Rollback};
+use twinprobe_api::{
+    ConfigDocument, HistoryList, Object, ProbeList, ProbeStatus, RevisionList, Rollback,
+};
 
 use crate::api::documents::negotiate;
 use crate::api::documents::top::TopQuery;
@@ -77,23 +79,36 @@ pub async fn get(
         status.windows.revision = probe.revision_windows();
     }
     status.windows.last_reads = api.engine.readings.last(&name, &status.created);
-    let shown = if principal.need(Role::Operator).is_ok() { status } else { status.without_secrets() };
+    let shown = if principal.need(Role::Operator).is_ok() {
+        status
+    } else {
+        status.without_secrets()
+    };
     Ok(tagged(shown).into_response())
 }
 
 /// Returns a status, with the tag that a later change can name in `If-Match`.
 pub fn tagged(status: ProbeStatus) -> impl IntoResponse {
-    ([(header::ETAG, tag(status.revision, &status.created))], Json(status))
+    (
+        [(header::ETAG, tag(status.revision, &status.created))],
+        Json(status),
+    )
 }
 
 /// Returns the conditions of a change. A condition in several header fields is one list.
 pub fn conditions(headers: &HeaderMap) -> Conditions {
     let list = |name: HeaderName| {
-        let lines: Vec<_> =
-            headers.get_all(name).iter().map(|line| String::from_utf8_lossy(line.as_bytes())).collect();
+        let lines: Vec<_> = headers
+            .get_all(name)
+            .iter()
+            .map(|line| String::from_utf8_lossy(line.as_bytes()))
+            .collect();
         (!lines.is_empty()).then(|| lines.join(","))
     };
-    Conditions { if_match: list(header::IF_MATCH), if_none_match: list(header::IF_NONE_MATCH) }
+    Conditions {
+        if_match: list(header::IF_MATCH),
+        if_none_match: list(header::IF_NONE_MATCH),
+    }
 }
 
 /// The query of a list.
@@ -111,7 +126,11 @@ pub async fn list(
     let sees_all = principal.need(Role::Operator).is_ok();
     let engine = Arc::clone(&api.engine);
     let traffic = match query.traffic {
-        Some(true) => Some(spawn_blocking(move || engine.traffic()).await.map_err(EngineError::from)?),
+        Some(true) => Some(
+            spawn_blocking(move || engine.traffic())
+                .await
+                .map_err(EngineError::from)?,
+        ),
         _ => None,
     };
     let probes = api.engine.registry.list();
@@ -120,9 +139,17 @@ pub async fn list(
         true => shown.map(ProbeStatus::without_sources).collect(),
         false => shown.map(ProbeStatus::without_secrets).collect(),
     };
-    let mut list = ProbeList { node: String::new(), version: String::new(), traffic, probes };
+    let mut list = ProbeList {
+        node: String::new(),
+        version: String::new(),
+        traffic,
+        probes,
+    };
     if list.traffic.is_some() {
-        (list.node, list.version) = (api.engine.node.clone(), env!("CARGO_PKG_VERSION").to_owned());
+        (list.node, list.version) = (
+            api.engine.node.clone(),
+            env!("CARGO_PKG_VERSION").to_owned(),
+        );
     }
     Ok(Json(list).into_response())
 }
@@ -134,7 +161,9 @@ pub async fn delete(
     author: ChangeAuthor,
     headers: HeaderMap,
 ) -> ApiResult<StatusCode> {
-    api.engine.delete(&name, author, &conditions(&headers)).await?;
+    api.engine
+        .delete(&name, author, &conditions(&headers))
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -147,7 +176,10 @@ pub async fn validate(
     request: Body,
 ) -> ApiResult<Response> {
     let (document, _held) = read_config(&headers, request).await?;
-    let name = document.name.clone().unwrap_or_else(|| "unnamed".to_owned());
+    let name = document
+        .name
+        .clone()
+        .unwrap_or_else(|| "unnamed".to_owned());
     notes.set(&name, &document);
     Ok(Json(api.engine.validate(&name, &document, &principal).await?).into_response())
 }
@@ -173,7 +205,10 @@ pub async fn metrics(
 ) -> ApiResult<Response> {
     // An impossible format is refused before anything is read and reset.
     let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
-    let top = TopQuery { top: query.top, by: query.by };
+    let top = TopQuery {
+        top: query.top,
+        by: query.by,
+    };
     top.check()?;
     if query.peek {
         let delivery = api.engine.peek(&name).await?;
@@ -181,23 +216,34 @@ pub async fn metrics(
     }
     let delivery = api.engine.read(&name).await?;
     let is_known = |name: &str| api.engine.registry.get(name).is_ok();
-    api.engine.readings.note(&delivery, principal.who.to_string(), is_known);
+    api.engine
+        .readings
+        .note(&delivery, principal.who.to_string(), is_known);
     document(api, delivery, &allowed, &top).await
 }
 
 /// Answers `GET /v1/probes/{name}/revisions`.
 pub async fn revisions(State(api): State<Api>, Path(name): Path<String>) -> ApiResult<Response> {
-    Ok(Json(RevisionList { revisions: api.engine.revisions(&name).await? }).into_response())
+    Ok(Json(RevisionList {
+        revisions: api.engine.revisions(&name).await?,
+    })
+    .into_response())
 }
 
 /// Answers `GET /v1/probes/{name}/history`.
 pub async fn history(State(api): State<Api>, Path(name): Path<String>) -> ApiResult<Response> {
-    Ok(Json(HistoryList { history: api.engine.history(Some(name)).await? }).into_response())
+    Ok(Json(HistoryList {
+        history: api.engine.history(Some(name)).await?,
+    })
+    .into_response())
 }
 
 /// Answers `GET /v1/history`.
 pub async fn whole_history(State(api): State<Api>) -> ApiResult<Response> {
-    Ok(Json(HistoryList { history: api.engine.history(None).await? }).into_response())
+    Ok(Json(HistoryList {
+        history: api.engine.history(None).await?,
+    })
+    .into_response())
 }
 
 /// Deploys the revision that the body names. Without a body, deploys the revision before the
@@ -211,8 +257,13 @@ pub async fn roll_back(
     request: Body,
 ) -> ApiResult<Response> {
     let wanted = read_rollback(&headers, request).await?;
-    let (when, seen) = (conditions(&headers), |config: &ConfigDocument| notes.set(&name, config));
-    let (_, status) = api.engine.roll_back(&name, wanted.revision, author, &when, seen).await?;
+    let (when, seen) = (conditions(&headers), |config: &ConfigDocument| {
+        notes.set(&name, config)
+    });
+    let (_, status) = api
+        .engine
+        .roll_back(&name, wanted.revision, author, &when, seen)
+        .await?;
     Ok(tagged(status).into_response())
 }
 
@@ -239,7 +290,8 @@ pub async fn read_rollback(headers: &HeaderMap, request: Body) -> ApiResult<Roll
         return Ok(Rollback::default());
     }
     if bytes.len() > ROLLBACK_LIMIT {
-        let detail = format!("the body has more than {ROLLBACK_LIMIT} bytes; send {{\"revision\": NUMBER}}");
+        let detail =
+            format!("the body has more than {ROLLBACK_LIMIT} bytes; send {{\"revision\": NUMBER}}");
         return Err(ProblemAnswer::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
     }
     let parsed: Result<Object<Rollback>, String> = match Syntax::of(headers) {

@@ -1,4 +1,5 @@
-//! The REST API: `routes` has every path with its handler. `api/openapi.yaml`, which the daemon serves, describes it.
+//! The REST API: `routes` has every path with its handler. `api/openapi.yaml`, which the daemon
+//! serves, describes it.
 
 use axum::Router;
 use axum::body::{Body, HttpBody as _};
@@ -23,31 +24,45 @@ use twinprobe_access::Role;
 /// The paths that are served without credentials at the addresses of `--listen-metrics`.
 const OPEN: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
 
-/// Returns the whole API: the routes, the refusal of early requests, the guard, and the log of requests.
+/// Returns the whole API: the routes, the refusal of early requests, the guard, and the log of
+/// requests.
 pub fn router(api: Api) -> Router {
     let guard = middleware::from_fn_with_state(api.clone(), guard);
     let console = routes::console().layer(middleware::from_fn_with_state(api.clone(), open));
-    complete(routes::router(ROUTES.iter()), api, |routes| routes.layer(guard).merge(console))
+    complete(routes::router(ROUTES.iter()), api, |routes| {
+        routes.layer(guard).merge(console)
+    })
 }
 
 /// Returns what `--listen-metrics` serves.
 pub fn metrics_router(api: Api) -> Router {
     let check_target = middleware::from_fn_with_state(api.clone(), check_target);
     let open = ROUTES.iter().filter(|route| OPEN.contains(&route.path));
-    complete(routes::router(open), api, |routes| routes.layer(check_target))
+    complete(routes::router(open), api, |routes| {
+        routes.layer(check_target)
+    })
 }
 
-fn complete(routes: Router<Api>, api: Api, guard: impl FnOnce(Router<Api>) -> Router<Api>) -> Router {
-    guard(routes.layer(middleware::from_fn_with_state(api.clone(), daemon::refuse_early)))
-        .layer(middleware::from_fn_with_state(api.clone(), log_request))
-        .with_state(api)
+fn complete(
+    routes: Router<Api>,
+    api: Api,
+    guard: impl FnOnce(Router<Api>) -> Router<Api>,
+) -> Router {
+    guard(routes.layer(middleware::from_fn_with_state(
+        api.clone(),
+        daemon::refuse_early,
+    )))
+    .layer(middleware::from_fn_with_state(api.clone(), log_request))
+    .with_state(api)
 }
 
-/// Refuses requests to `--listen-metrics` from pages of other servers. Only failures are recorded: all clients may
-/// read these pages, and scrapers do so all the time.
+/// Refuses requests to `--listen-metrics` from pages of other servers. Only failures are recorded:
+/// all clients may read these pages, and scrapers do so all the time.
 async fn check_target(State(api): State<Api>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
-    let Some(peer) = parts.extensions.get::<Peer>() else { return unknown_peer() };
+    let Some(peer) = parts.extensions.get::<Peer>() else {
+        return unknown_peer();
+    };
     let mut record = Record::begin(api.access.audit(), peer, &parts, None);
     let is_open = OPEN.contains(&parts.uri.path());
     let response = match api.access.check_target(peer, &parts.uri, &parts.headers) {
@@ -72,7 +87,9 @@ fn refused(record: &mut Record, refusal: Refusal) -> Response {
 /// Passes on requests for the web console, which needs no credential, and records them.
 async fn open(State(api): State<Api>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
-    let Some(peer) = parts.extensions.get::<Peer>() else { return unknown_peer() };
+    let Some(peer) = parts.extensions.get::<Peer>() else {
+        return unknown_peer();
+    };
     let mut record = Record::begin(api.access.audit(), peer, &parts, None);
     let response = match api.access.check_target(peer, &parts.uri, &parts.headers) {
         Ok(()) => next.run(Request::from_parts(parts, body)).await,
@@ -86,13 +103,21 @@ fn unknown_peer() -> Response {
     ProblemAnswer::new(StatusCode::INTERNAL_SERVER_ERROR, "the client is not known").into_response()
 }
 
-/// Passes on permitted requests, with their [`Principal`] and the `Notes` of their record, and records every request.
-/// A request without a [`Peer`] is refused, because its origin is unknown.
+/// Passes on permitted requests, with their [`Principal`] and the `Notes` of their record, and
+/// records every request. A request without a [`Peer`] is refused, because its origin is unknown.
 async fn guard(State(api): State<Api>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    let Some(peer) = parts.extensions.get::<Peer>().cloned() else { return unknown_peer() };
-    let params = RawPathParams::from_request_parts(&mut parts, &()).await.ok();
-    let name = params.iter().flatten().find(|(param, _)| *param == "name").map(|(_, name)| name.to_owned());
+    let Some(peer) = parts.extensions.get::<Peer>().cloned() else {
+        return unknown_peer();
+    };
+    let params = RawPathParams::from_request_parts(&mut parts, &())
+        .await
+        .ok();
+    let name = params
+        .iter()
+        .flatten()
+        .find(|(param, _)| *param == "name")
+        .map(|(_, name)| name.to_owned());
     let mut record = Record::begin(api.access.audit(), &peer, &parts, name);
     let path = parts.extensions.get::<MatchedPath>();
     let needed = path.map(|path| routes::needed(&parts.method, path.as_str()));
@@ -114,8 +139,8 @@ async fn guard(State(api): State<Api>, request: Request, next: Next) -> Response
     response
 }
 
-/// Decides whether a request is passed on to its handler. A client without a credential does not learn which paths
-/// exist.
+/// Decides whether a request is passed on to its handler. A client without a credential does not
+/// learn which paths exist.
 fn admit(
     api: &Api,
     peer: &Peer,
@@ -129,8 +154,10 @@ fn admit(
     record.set_principal(&principal);
     if let Some(role) = needed {
         principal.need(role)?;
-        let has_parts =
-            parts.extensions.get::<MatchedPath>().is_some_and(|path| REPLAYS.contains(&path.as_str()));
+        let has_parts = parts
+            .extensions
+            .get::<MatchedPath>()
+            .is_some_and(|path| REPLAYS.contains(&path.as_str()));
         if has_parts {
             replay_parts::boundary(&parts.headers)?;
         } else if !body.is_end_stream() {
@@ -154,7 +181,10 @@ async fn log_request(
     let response = next.run(request).await;
     let (status, took) = (response.status(), started.elapsed());
     let route = route.as_ref().map(MatchedPath::as_str);
-    api.engine.telemetry.http.answered(&method, route, status, took);
+    api.engine
+        .telemetry
+        .http
+        .answered(&method, route, status, took);
     api.answered.notify_one();
     tracing::info!(
         %method,

@@ -1,5 +1,5 @@
-//! The routes of the API, in one table. The router is built from the table, and a test compares it with
-//! `api/openapi.yaml`.
+//! The routes of the API, in one table. The router is built from the table, and a test compares it
+//! with `api/openapi.yaml`.
 
 use axum::Router;
 use axum::http::{Method, StatusCode};
@@ -21,9 +21,12 @@ pub struct Route {
     pub path: &'static str,
     /// The lowest role that may use the route.
     pub role: Role,
-    /// The statuses that the handler answers with, except the statuses of the server's own errors (429, 500, 503). Each
-    /// route also has the statuses of the guard: [`GUARD_ANSWERS`].
-    #[cfg_attr(not(test), expect(dead_code, reason = "the description is held against these"))]
+    /// The statuses that the handler answers with, except the statuses of the server's own errors
+    /// (429, 500, 503). Each route also has the statuses of the guard: [`GUARD_ANSWERS`].
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "the description is held against these")
+    )]
     pub answers: &'static [u16],
     pub handler: fn() -> MethodRouter<Api>,
 }
@@ -114,14 +117,20 @@ pub const ROUTES: &[Route] = &[
 /// A path that needs no credential, and the handler of its GET.
 type OpenRoute = (&'static str, fn() -> MethodRouter<Api>);
 
-/// The routes of the web console. All clients get the same answers, which say nothing about this host.
-const CONSOLE: [OpenRoute; 2] = [("/", || get(console::index)), ("/console/{file}", || get(console::file))];
+/// The routes of the web console. All clients get the same answers, which say nothing about this
+/// host.
+const CONSOLE: [OpenRoute; 2] = [
+    ("/", || get(console::index)),
+    ("/console/{file}", || get(console::file)),
+];
 
 /// Returns a router with the web console.
 pub fn console() -> Router<Api> {
     CONSOLE
         .iter()
-        .fold(Router::new(), |router, (path, handler)| router.route(path, handler()))
+        .fold(Router::new(), |router, (path, handler)| {
+            router.route(path, handler())
+        })
         .method_not_allowed_fallback(method_not_allowed)
 }
 
@@ -132,22 +141,40 @@ const fn route(
     answers: &'static [u16],
     handler: fn() -> MethodRouter<Api>,
 ) -> Route {
-    Route { method, path, role, answers, handler }
+    Route {
+        method,
+        path,
+        role,
+        answers,
+        handler,
+    }
 }
 
-/// Returns a router with these routes. It answers other methods of these paths with 405, and other paths with 404.
+/// Returns a router with these routes. It answers other methods of these paths with 405, and other
+/// paths with 404.
 pub fn router(routes: impl Iterator<Item = &'static Route>) -> Router<Api> {
     routes
-        .fold(Router::new(), |router, route| router.route(route.path, (route.handler)()))
-        .fallback(async || ProblemAnswer::new(StatusCode::NOT_FOUND, "no such path; see /openapi.yaml"))
+        .fold(Router::new(), |router, route| {
+            router.route(route.path, (route.handler)())
+        })
+        .fallback(async || {
+            ProblemAnswer::new(StatusCode::NOT_FOUND, "no such path; see /openapi.yaml")
+        })
         .method_not_allowed_fallback(method_not_allowed)
 }
 
-/// Returns the role that a request needs; `None` if the table has no such method of the path. HEAD is a GET without the
-/// body of its answer.
+/// Returns the role that a request needs; `None` if the table has no such method of the path. HEAD
+/// is a GET without the body of its answer.
 pub fn needed(method: &Method, path: &str) -> Option<Role> {
-    let method = if method == Method::HEAD { "GET" } else { method.as_str() };
-    ROUTES.iter().find(|route| route.method == method && route.path == path).map(|route| route.role)
+    let method = if method == Method::HEAD {
+        "GET"
+    } else {
+        method.as_str()
+    };
+    ROUTES
+        .iter()
+        .find(|route| route.method == method && route.path == path)
+        .map(|route| route.role)
 }
 
 /// Tells whether a request changes probes or windows.
@@ -179,15 +206,21 @@ mod tests {
         let description: Value = yaml_serde::from_str(OPENAPI).unwrap();
         let mut found = BTreeSet::new();
         for (path, operations) in description["paths"].as_object().unwrap() {
-            for (method, operation) in
-                operations.as_object().unwrap().iter().filter(|(key, _)| *key != "parameters")
+            for (method, operation) in operations
+                .as_object()
+                .unwrap()
+                .iter()
+                .filter(|(key, _)| *key != "parameters")
             {
                 let responses = operation["responses"].as_object().unwrap();
                 assert!(
                     responses.contains_key("default"),
                     "{method} {path} describes the server's own errors"
                 );
-                let statuses = responses.keys().filter_map(|status| status.parse().ok()).collect();
+                let statuses = responses
+                    .keys()
+                    .filter_map(|status| status.parse().ok())
+                    .collect();
                 let role = operation["x-role"].as_str().unwrap_or_default().to_owned();
                 found.insert((method.to_uppercase(), path.clone(), role, statuses));
             }
@@ -200,14 +233,31 @@ mod tests {
         let line = |route: &Route| {
             let mut answers = [route.answers, &GUARD_ANSWERS].concat();
             answers.sort_unstable();
-            (route.method.to_owned(), route.path.to_owned(), route.role.to_string(), answers)
+            (
+                route.method.to_owned(),
+                route.path.to_owned(),
+                route.role.to_string(),
+                answers,
+            )
         };
         let mut routes: BTreeSet<Line> = ROUTES.iter().map(line).collect();
-        assert_eq!(routes.len(), ROUTES.len(), "a route stands twice in the table");
+        assert_eq!(
+            routes.len(),
+            ROUTES.len(),
+            "a route stands twice in the table"
+        );
         let open = |path: &str, answers: &[u16]| {
-            ("GET".to_owned(), path.to_owned(), "none".to_owned(), answers.to_vec())
+            (
+                "GET".to_owned(),
+                path.to_owned(),
+                "none".to_owned(),
+                answers.to_vec(),
+            )
         };
-        routes.extend([open("/", &[200, 403, 421]), open("/console/{file}", &[200, 403, 404, 421])]);
+        routes.extend([
+            open("/", &[200, 403, 421]),
+            open("/console/{file}", &[200, 403, 404, 421]),
+        ]);
         assert_eq!(routes, described());
     }
 
@@ -217,7 +267,12 @@ mod tests {
         for route in ROUTES {
             let handler = format!("{:?}", (route.handler)());
             let allowed = handler.split("allow_header: ").nth(1).unwrap_or_default();
-            assert!(allowed.contains(route.method), "{} {}: {allowed}", route.method, route.path);
+            assert!(
+                allowed.contains(route.method),
+                "{} {}: {allowed}",
+                route.method,
+                route.path
+            );
         }
     }
 }

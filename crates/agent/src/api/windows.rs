@@ -26,13 +26,15 @@ use crate::engine::window::delivery::Delivery;
 
 /// The header with the digest of a document's shape.
 const SHAPE: &str = "twinprobe-shape";
-/// The longest time in seconds that a client may wait for a window. Proxies close connections that send nothing for
-/// longer.
+/// The longest time in seconds that a client may wait for a window. Proxies close connections that
+/// send nothing for longer.
 const LONGEST_WAIT: f64 = 300.0;
-/// The most windows that a request may ask for. It is also the default for a request for windows with documents.
+/// The most windows that a request may ask for. It is also the default for a request for windows
+/// with documents.
 const MOST_WINDOWS: usize = 1_000;
 const USUAL_WINDOWS: usize = 100;
-/// The most bytes that the windows of one answer with documents take in the store. The first window may have more.
+/// The most bytes that the windows of one answer with documents take in the store. The first window
+/// may have more.
 const MOST_BYTES: u64 = 16 << 20;
 
 #[derive(Debug, Deserialize)]
@@ -80,9 +82,17 @@ pub async fn close(
     // An impossible format is refused before anything is closed.
     let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
     let delivery = api.engine.close(&name).await?;
-    let location = format!("/v1/probes/{name}/windows/{}", delivery.seq().unwrap_or_default());
+    let location = format!(
+        "/v1/probes/{name}/windows/{}",
+        delivery.seq().unwrap_or_default()
+    );
     let document = document(api, delivery, &allowed, &TopQuery::default()).await?;
-    Ok((StatusCode::CREATED, [(header::LOCATION, location)], document).into_response())
+    Ok((
+        StatusCode::CREATED,
+        [(header::LOCATION, location)],
+        document,
+    )
+        .into_response())
 }
 
 /// Answers `GET /v1/probes/{name}/windows`. `wait` is in seconds.
@@ -92,7 +102,14 @@ pub async fn list(
     Query(query): Query<ListQuery>,
     headers: HeaderMap,
 ) -> ApiResult<Response> {
-    let ListQuery { after, wait, ref collector, documents, shape, .. } = query;
+    let ListQuery {
+        after,
+        wait,
+        ref collector,
+        documents,
+        shape,
+        ..
+    } = query;
     let (wait, bounds) = (wait.unwrap_or(0.0), query.bounds()?);
     if !(0.0..=LONGEST_WAIT).contains(&wait) {
         return Err(impossible(format!(
@@ -104,7 +121,10 @@ pub async fn list(
         several::check(&headers)?;
     }
     let wait = Duration::from_secs_f64(wait);
-    let (listing, run) = api.engine.windows(&name, after, collector.as_deref(), wait, bounds).await?;
+    let (listing, run) = api
+        .engine
+        .windows(&name, after, collector.as_deref(), wait, bounds)
+        .await?;
     if !with_documents {
         return Ok(Json(listing).into_response());
     }
@@ -112,7 +132,8 @@ pub async fn list(
 }
 
 impl ListQuery {
-    /// Returns the bounds of the list. The bounds for documents are narrower, so that no answer takes long.
+    /// Returns the bounds of the list. The bounds for documents are narrower, so that no answer
+    /// takes long.
     fn bounds(&self) -> ApiResult<ListBounds> {
         if let Some(limit) = self.limit
             && !(1..=MOST_WINDOWS).contains(&limit)
@@ -122,10 +143,16 @@ impl ListQuery {
             )));
         }
         let usual = match self.documents {
-            Some(true) => ListBounds { windows: USUAL_WINDOWS, bytes: MOST_BYTES },
+            Some(true) => ListBounds {
+                windows: USUAL_WINDOWS,
+                bytes: MOST_BYTES,
+            },
             _ => ListBounds::default(),
         };
-        Ok(ListBounds { windows: self.limit.unwrap_or(usual.windows), ..usual })
+        Ok(ListBounds {
+            windows: self.limit.unwrap_or(usual.windows),
+            ..usual
+        })
     }
 }
 
@@ -140,13 +167,20 @@ pub async fn get(
     Query(query): Query<OneWindowQuery>,
     headers: HeaderMap,
 ) -> ApiResult<Response> {
-    let OneWindowQuery { format, shape, top, by } = query;
+    let OneWindowQuery {
+        format,
+        shape,
+        top,
+        by,
+    } = query;
     let allowed = negotiate::allowed(&headers, format.as_deref())?;
     let top = TopQuery { top, by };
     top.check()?;
     let delivery = api.engine.window(&name, seq).await?;
     let has_owners = api.engine.deployer.pods.has_owners();
-    let shape = shape.unwrap_or(false).then(|| [(SHAPE, delivery.shape(has_owners).digest)]);
+    let shape = shape
+        .unwrap_or(false)
+        .then(|| [(SHAPE, delivery.shape(has_owners).digest)]);
     Ok((shape, document(api, delivery, &allowed, &top).await?).into_response())
 }
 
@@ -163,9 +197,14 @@ pub async fn shape(
 pub async fn acknowledge(
     State(api): State<Api>,
     Path((name, seq)): Path<(String, NonZeroU64)>,
-    Query(AckQuery { collector, instance }): Query<AckQuery>,
+    Query(AckQuery {
+        collector,
+        instance,
+    }): Query<AckQuery>,
 ) -> ApiResult<StatusCode> {
-    api.engine.acknowledge(&name, seq.get(), collector, instance.as_deref()).await?;
+    api.engine
+        .acknowledge(&name, seq.get(), collector, instance.as_deref())
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -193,7 +232,8 @@ pub async fn history(
     Ok(Json(source.chart(&api.engine, &name, query).await?).into_response())
 }
 
-/// Returns an answer whose body is rendered while the client takes it. Uses the probe's own format if that is allowed.
+/// Returns an answer whose body is rendered while the client takes it. Uses the probe's own format
+/// if that is allowed.
 pub async fn document(
     api: Api,
     delivery: Delivery,
@@ -201,10 +241,15 @@ pub async fn document(
     top: &TopQuery,
 ) -> ApiResult<Response> {
     let own = delivery.format;
-    let format = if allowed.contains(&own) { own } else { allowed.first().copied().unwrap_or(own) };
+    let format = if allowed.contains(&own) {
+        own
+    } else {
+        allowed.first().copied().unwrap_or(own)
+    };
     let delivery = top.choose(delivery, format).await?;
     let headers = [(header::CONTENT_TYPE, format.media_type())];
-    let rendering =
-        document::begin(delivery, format, &api.engine.deployer).await.map_err(EngineError::from)?;
+    let rendering = document::begin(delivery, format, &api.engine.deployer)
+        .await
+        .map_err(EngineError::from)?;
     Ok((headers, Body::from_stream(rendering.into_stream())).into_response())
 }

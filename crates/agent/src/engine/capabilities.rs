@@ -31,8 +31,15 @@ impl Engine {
                 confined: compiler.confinement.is_tight(),
                 error: None,
             },
-            Err(error) => CompilerReport { version: String::new(), confined: false, error: Some(error) },
+            Err(error) => CompilerReport {
+                version: String::new(),
+                confined: false,
+                error: Some(error),
+            },
         };
-        CapabilityReport { found: self.deployer.kernel.capabilities(), compiler }
+        CapabilityReport {
+            found: self.deployer.kernel.capabilities(),
+            compiler,
+        }
     }
 }

@@ -8,8 +8,8 @@ use tokio::runtime::{Builder, Runtime};
 use crate::engine::window::schedule::Timetable;
 use crate::engine::window::together;
 
-/// The threads that close windows by the clock. Requests use other threads, so that they can't delay
-/// these.
+/// The threads that close windows by the clock. Requests use other threads, so that they can't
+/// delay these.
 #[derive(Debug)]
 pub struct Clock {
     threads: Option<Runtime>,
@@ -19,11 +19,17 @@ pub struct Clock {
 
 impl Clock {
     pub fn start() -> io::Result<Self> {
-        let threads =
-            Builder::new_multi_thread().worker_threads(1).thread_name("schedule").enable_time().build()?;
+        let threads = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("schedule")
+            .enable_time()
+            .build()?;
         let timetable = Arc::default();
         together::start(&timetable, threads.handle())?;
-        Ok(Self { threads: Some(threads), timetable })
+        Ok(Self {
+            threads: Some(threads),
+            timetable,
+        })
     }
 
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -37,7 +43,10 @@ impl Drop for Clock {
     fn drop(&mut self) {
         self.timetable.end();
         // The engine may be dropped on a thread that must not wait.
-        self.threads.take().into_iter().for_each(Runtime::shutdown_background);
+        self.threads
+            .take()
+            .into_iter()
+            .for_each(Runtime::shutdown_background);
     }
 }
 
@@ -49,7 +58,11 @@ mod tests {
 
     #[test]
     fn the_clock_has_threads_when_requests_have_none() {
-        let requests = Builder::new_multi_thread().worker_threads(1).max_blocking_threads(1).build().unwrap();
+        let requests = Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(1)
+            .build()
+            .unwrap();
         let clock = Clock::start().unwrap();
         let (release, released) = std::sync::mpsc::channel::<()>();
         let (sender, closed) = std::sync::mpsc::channel();

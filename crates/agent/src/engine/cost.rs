@@ -1,6 +1,7 @@
-//! The time that running probes take. At intervals, the kernel counts the time for a short while, for a dispatcher as a
-//! whole. Samples of the CPUs' clocks from the same period show the part of each program. If there are too few samples,
-//! the probes of the dispatcher share the time in proportion to the results of their trials.
+//! The time that running probes take. At intervals, the kernel counts the time for a short while,
+//! for a dispatcher as a whole. Samples of the CPUs' clocks from the same period show the part of
+//! each program. If there are too few samples, the probes of the dispatcher share the time in
+//! proportion to the results of their trials.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,15 +16,16 @@ use twinprobe_kernel::{LiveCall, LiveRuns, clock};
 use crate::engine::engine::Engine;
 use crate::engine::probe::probe::Probe;
 
-/// The time between two measurements, and the time that one takes: the kernel counts for 1 % of the time.
+/// The time between two measurements, and the time that one takes: the kernel counts for 1 % of the
+/// time.
 const PAUSE: Duration = Duration::from_millis(4_950);
 const MEASURE: Duration = Duration::from_millis(50);
-/// The least number of samples of a dispatcher with its programs from which shares are computed. With this number, a
-/// share of a half has a standard error of a seventh of the share.
+/// The least number of samples of a dispatcher with its programs from which shares are computed.
+/// With this number, a share of a half has a standard error of a seventh of the share.
 const ENOUGH: f64 = 50.0;
-/// The weight that samples keep at the next measurement. A measurement takes 200 samples of each CPU, and with this
-/// weight the samples of about 20 measurements count. So some minutes are enough for a dispatcher that takes
-/// 1.3 % of one CPU.
+/// The weight that samples keep at the next measurement. A measurement takes 200 samples of each
+/// CPU, and with this weight the samples of about 20 measurements count. So some minutes are enough
+/// for a dispatcher that takes 1.3 % of one CPU.
 const DECAY: f64 = 0.95;
 
 /// The options of `serve` about the cost of probes.
@@ -45,7 +47,9 @@ impl Engine {
             let (mut failing, mut samples) = (false, LiveSamples::default());
             loop {
                 tokio::time::sleep(PAUSE).await;
-                let Some(engine) = engine.upgrade() else { return };
+                let Some(engine) = engine.upgrade() else {
+                    return;
+                };
                 let kernel = Arc::clone(&engine.deployer.kernel);
                 let measured = tokio::task::spawn_blocking(move || kernel.measure(MEASURE)).await;
                 let error = match measured {
@@ -73,26 +77,40 @@ impl Engine {
         let (now, probes) = (rfc3339(clock::now()), self.registry.list());
         let by_serial = |serial| probes.iter().find(|probe| probe.serial() == Some(serial));
         for probe in &probes {
-            let Some(serial) = probe.serial() else { continue };
-            let called = |runs: &LiveRuns| runs.called.iter().position(|call| call.serial == serial);
-            let live = measured.iter().filter_map(|runs| Some((runs, called(runs)?))).map(|(runs, place)| {
-                let direction = Direction::from(runs.hook);
-                let weight =
-                    |call: &LiveCall| by_serial(call.serial).map_or(1.0, |probe| weight(probe, direction));
-                let tried = || weight(&runs.called[place]) / runs.called.iter().map(weight).sum::<f64>();
-                let sampled = samples.share(runs, place);
-                let per_packet = runs.nanoseconds as f64 / runs.packets.max(1) as f64;
-                LiveCost {
-                    by: if sampled.is_some() { "samples" } else { "trial" }.into(),
-                    interface: runs.interface.clone(),
-                    direction,
-                    hook: runs.hook.kind().section().into(),
-                    ns_per_packet: tenths(per_packet * sampled.unwrap_or_else(tried)),
-                    dispatcher_ns_per_packet: tenths(per_packet),
-                    packets: runs.packets,
-                    measured: now.clone(),
-                }
-            });
+            let Some(serial) = probe.serial() else {
+                continue;
+            };
+            let called =
+                |runs: &LiveRuns| runs.called.iter().position(|call| call.serial == serial);
+            let live = measured
+                .iter()
+                .filter_map(|runs| Some((runs, called(runs)?)))
+                .map(|(runs, place)| {
+                    let direction = Direction::from(runs.hook);
+                    let weight = |call: &LiveCall| {
+                        by_serial(call.serial).map_or(1.0, |probe| weight(probe, direction))
+                    };
+                    let tried = || {
+                        weight(&runs.called[place]) / runs.called.iter().map(weight).sum::<f64>()
+                    };
+                    let sampled = samples.share(runs, place);
+                    let per_packet = runs.nanoseconds as f64 / runs.packets.max(1) as f64;
+                    LiveCost {
+                        by: if sampled.is_some() {
+                            "samples"
+                        } else {
+                            "trial"
+                        }
+                        .into(),
+                        interface: runs.interface.clone(),
+                        direction,
+                        hook: runs.hook.kind().section().into(),
+                        ns_per_packet: tenths(per_packet * sampled.unwrap_or_else(tried)),
+                        dispatcher_ns_per_packet: tenths(per_packet),
+                        packets: runs.packets,
+                        measured: now.clone(),
+                    }
+                });
             probe.set_live(live.collect());
         }
     }
@@ -111,10 +129,18 @@ impl LiveSamples {
     /// Adds a measurement. Forgets programs that the measurement did not find.
     fn add(&mut self, measured: &[LiveRuns]) {
         let (mut called, mut own) = (HashMap::new(), HashMap::new());
-        for LiveRuns { called: calls, own: (program, samples), .. } in measured {
+        for LiveRuns {
+            called: calls,
+            own: (program, samples),
+            ..
+        } in measured
+        {
             let before = self.own.get(program).copied().unwrap_or(0.0);
             own.insert(*program, before.mul_add(DECAY, *samples as f64));
-            for LiveCall { programs, samples, .. } in calls {
+            for LiveCall {
+                programs, samples, ..
+            } in calls
+            {
                 let before = self.called.get(programs).copied().unwrap_or(0.0);
                 called.insert(*programs, before.mul_add(DECAY, *samples as f64));
             }
@@ -122,7 +148,8 @@ impl LiveSamples {
         *self = Self { called, own };
     }
 
-    /// Returns the share that one of the programs has in the time of a dispatcher; `None` while there are too few samples.
+    /// Returns the share that one of the programs has in the time of a dispatcher; `None` while
+    /// there are too few samples.
     fn share(&self, runs: &LiveRuns, place: usize) -> Option<f64> {
         let of = |call: &LiveCall| self.called.get(&call.programs).copied().unwrap_or(0.0);
         let own = self.own.get(&runs.own.0).copied().unwrap_or(0.0);
@@ -131,14 +158,25 @@ impl LiveSamples {
     }
 }
 
-/// Returns the nanoseconds that the trial of a direction took, for each packet that the dispatcher sees; 1
-/// without a result.
+/// Returns the nanoseconds that the trial of a direction took, for each packet that the dispatcher
+/// sees; 1 without a result.
 fn weight(probe: &Arc<Probe>, direction: Direction) -> f64 {
-    let cost = probe.cost().and_then(|cost| cost.directions.get(&direction));
-    let tried = cost.and_then(|cost| cost.run.as_ref()).map_or(1.0, |run| run.ns_per_packet as f64);
+    let cost = probe
+        .cost()
+        .and_then(|cost| cost.directions.get(&direction));
+    let tried = cost
+        .and_then(|cost| cost.run.as_ref())
+        .map_or(1.0, |run| run.ns_per_packet as f64);
     let config = &probe.stored.config;
-    let config = if direction == Direction::Ingress { &config.ingress } else { &config.egress };
-    let one_in = config.as_ref().and_then(|config| config.sample).unwrap_or(1);
+    let config = if direction == Direction::Ingress {
+        &config.ingress
+    } else {
+        &config.egress
+    };
+    let one_in = config
+        .as_ref()
+        .and_then(|config| config.sample)
+        .unwrap_or(1);
     tried / one_in as f64
 }
 
@@ -160,7 +198,14 @@ mod tests {
         };
         let called = called.iter().map(call).collect();
         let interface = "eth0".into();
-        LiveRuns { interface, hook: Hook::Xdp, called, own: (9, own), packets: 1, nanoseconds: 1 }
+        LiveRuns {
+            interface,
+            hook: Hook::Xdp,
+            called,
+            own: (9, own),
+            packets: 1,
+            nanoseconds: 1,
+        }
     }
 
     #[test]
@@ -170,8 +215,15 @@ mod tests {
         samples.add(std::slice::from_ref(&few));
         assert_eq!(samples.share(&few, 0), None, "49 samples");
         // Dispatchers with equal calls have the same samples, which count once.
-        samples.add(&[runs(1, &[(10, 46), (20, 60)]), runs(1, &[(10, 46), (20, 60)])]);
-        let share = |place| samples.share(&few, place).map(|share| (1000.0 * share).round());
+        samples.add(&[
+            runs(1, &[(10, 46), (20, 60)]),
+            runs(1, &[(10, 46), (20, 60)]),
+        ]);
+        let share = |place| {
+            samples
+                .share(&few, place)
+                .map(|share| (1000.0 * share).round())
+        };
         assert_eq!(
             [share(0), share(1)],
             [Some(485.0), Some(484.0)],

@@ -1,5 +1,5 @@
-//! The parts that deployments need in addition to the probes: the kernel, the compiler, the store of configurations, and
-//! limits.
+//! The parts that deployments need in addition to the probes: the kernel, the compiler, the store
+//! of configurations, and limits.
 
 use std::sync::Arc;
 

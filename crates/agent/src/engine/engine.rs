@@ -66,10 +66,18 @@ impl Engine {
         let streaming = Streaming::new(&limits);
         let deployer = Deployer::new(kernel, toolchain, store, limits, &telemetry, pods);
         let registry = Registry::default();
-        Ok(Arc::new(Self { node, telemetry, registry, deployer, readings, streaming }))
+        Ok(Arc::new(Self {
+            node,
+            telemetry,
+            registry,
+            deployer,
+            readings,
+            streaming,
+        }))
     }
 
-    /// Creates the probe, or replaces the probe of the same name between two packets. After an error nothing has changed.
+    /// Creates the probe, or replaces the probe of the same name between two packets. After an
+    /// error nothing has changed.
     pub async fn put(
         self: &Arc<Self>,
         name: &str,
@@ -94,13 +102,20 @@ impl Engine {
         let old = self.registry.get(name).ok();
         when.check(old.as_ref().map(|old| &old.stored))?;
         if let Some(old) = old.filter(|old| old.runs(&config)) {
-            return Ok((Deployed::Unchanged, self.renew(old, config.expires, turn).await?));
+            return Ok((
+                Deployed::Unchanged,
+                self.renew(old, config.expires, turn).await?,
+            ));
         }
-        let cause = DeployCause::Request { author, anew: BTreeSet::new() };
+        let cause = DeployCause::Request {
+            author,
+            anew: BTreeSet::new(),
+        };
         self.deploy(config, document, cause, turn, ahead).await
     }
 
-    /// Does the same as [`Self::put_ahead`], but without a condition. The caller holds the turn of the probe.
+    /// Does the same as [`Self::put_ahead`], but without a condition. The caller holds the turn of
+    /// the probe.
     pub async fn deploy(
         self: &Arc<Self>,
         config: ProbeConfig,
@@ -119,8 +134,10 @@ impl Engine {
             self.deployer.ledger.check_sources(&document)?;
         }
         let old = self.registry.get(&name).ok();
-        let place =
-            old.is_none().then(|| self.deployer.ledger.create(&name, &self.registry.probes)).transpose()?;
+        let place = old
+            .is_none()
+            .then(|| self.deployer.ledger.create(&name, &self.registry.probes))
+            .transpose()?;
         let mut loaded = match ahead.filter(|ahead| old.is_none() && ahead.config == config) {
             Some(ahead) => ahead.loaded,
             None => self.deployer.load(&config, occasion, old, anew).await?,
@@ -137,21 +154,32 @@ impl Engine {
             let lease = || config.expires.map(Lease::begin);
             let boot_id = &engine.deployer.kernel.host.boot_id;
             let asked = |author, lineage: Lineage| {
-                lineage.asked(author, lease(), old.as_ref().map(|old| &old.stored), boot_id)
+                lineage.asked(
+                    author,
+                    lease(),
+                    old.as_ref().map(|old| &old.stored),
+                    boot_id,
+                )
             };
             let mut lineage = match (cause, &old) {
                 (DeployCause::Start(stored), _) => {
                     let lease = Lease::recorded(&stored, boot_id).or_else(lease);
-                    Lineage { revision: stored.revision.max(1), lease, ..Lineage::of(&stored)? }
+                    Lineage {
+                        revision: stored.revision.max(1),
+                        lease,
+                        ..Lineage::of(&stored)?
+                    }
                 }
                 // Revision numbers continue even if the file with the last number can't be read.
-                (DeployCause::Request { author, .. }, Some(old)) => {
-                    asked(author, Lineage::of(&old.stored)?.next(engine.deployer.store.last_revision(&name)))
-                }
+                (DeployCause::Request { author, .. }, Some(old)) => asked(
+                    author,
+                    Lineage::of(&old.stored)?.next(engine.deployer.store.last_revision(&name)),
+                ),
                 (DeployCause::Request { author, .. }, None) => asked(author, Lineage::new()?),
             };
             if occasion.is_new() {
-                lineage.dropped = engine.find_room(&name, lineage.revision, &document, &mut loaded)?;
+                lineage.dropped =
+                    engine.find_room(&name, lineage.revision, &document, &mut loaded)?;
             }
             let (revision, pushed_by) = (lineage.revision, lineage.pushed_by.clone());
             let probe = Probe::deploy(engine, config, document, loaded, old.as_deref(), lineage);
@@ -164,16 +192,25 @@ impl Engine {
             engine.insert(Arc::new(probe));
             engine.hand_on_expired(&name);
             engine.watch();
-            let deployed = if old.is_some() { Deployed::Replaced } else { Deployed::Created };
+            let deployed = if old.is_some() {
+                Deployed::Replaced
+            } else {
+                Deployed::Created
+            };
             tracing::info!(probe = name, revision, pushed_by, ?deployed, "deployed");
             Ok((deployed, status))
         })
         .await?
     }
 
-    /// Refuses a probe that exceeds the budget of rules, if a rule deploys it. Changes are made one after the other, so that
-    /// two rules can't both take the rest of the budget.
-    fn check_budget(&self, name: &str, cause: &DeployCause, cost: &ProbeCost) -> Result<(), EngineError> {
+    /// Refuses a probe that exceeds the budget of rules, if a rule deploys it. Changes are made one
+    /// after the other, so that two rules can't both take the rest of the budget.
+    fn check_budget(
+        &self,
+        name: &str,
+        cause: &DeployCause,
+        cost: &ProbeCost,
+    ) -> Result<(), EngineError> {
         if let DeployCause::Request { author, .. } = cause
             && let Who::Rule(_) = &author.principal.who
         {
@@ -183,8 +220,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Does `work` on a thread for blocking work, while nothing else changes. The task continues without its request, so
-    /// that a client that hangs up leaves no change unfinished.
+    /// Does `work` on a thread for blocking work, while nothing else changes. The task continues
+    /// without its request, so that a client that hangs up leaves no change unfinished.
     pub async fn change<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Arc<Self>) -> T + Send + 'static,
@@ -199,8 +236,8 @@ impl Engine {
         task.await
     }
 
-    /// Loads a probe that does not exist yet and that may be deployed soon, unless `ready` is such a probe. Attaches
-    /// nothing.
+    /// Loads a probe that does not exist yet and that may be deployed soon, unless `ready` is such
+    /// a probe. Attaches nothing.
     pub async fn load_ahead(
         &self,
         name: &str,
@@ -214,7 +251,10 @@ impl Engine {
             return Ok(ready);
         }
         self.deployer.ledger.check_sources(document)?;
-        let loaded = self.deployer.load(&config, Occasion::New, None, BTreeSet::new()).await?;
+        let loaded = self
+            .deployer
+            .load(&config, Occasion::New, None, BTreeSet::new())
+            .await?;
         Ok(Box::new(LoadedAhead { config, loaded }))
     }
 
@@ -246,7 +286,9 @@ impl Engine {
             let _turn = turn;
             let probe = engine.registry.get(&name)?;
             let entry = removal(&name, &probe.stored, Some(author));
-            engine.readings.windows.remove(&name, |windows| engine.deployer.store.remove(entry, windows))?;
+            engine.readings.windows.remove(&name, |windows| {
+                engine.deployer.store.remove(entry, windows)
+            })?;
             crash::point("forgotten");
             engine.take_out(&probe);
             tracing::info!(probe = name, "removed");
@@ -265,10 +307,13 @@ impl Engine {
         self.watch();
     }
 
-    /// Reads a probe by Algorithm 2 of the paper. Closes the window if a metric requires it. If a window was closed for a
-    /// client and no client has received all of it, the reader gets that window first.
+    /// Reads a probe by Algorithm 2 of the paper. Closes the window if a metric requires it. If a
+    /// window was closed for a client and no client has received all of it, the reader gets that
+    /// window first.
     pub async fn read(self: &Arc<Self>, name: &str) -> Result<Delivery, EngineError> {
-        Ok(self.readings.tracked(self.in_turn(name, Probe::read).await?))
+        Ok(self
+            .readings
+            .tracked(self.in_turn(name, Probe::read).await?))
     }
 
     /// Reads the counts of a probe's open window so far. Removes nothing that other readers need.
@@ -283,8 +328,10 @@ impl Engine {
         metric: Option<&str>,
         framing: Framing,
     ) -> Result<StreamReader, EngineError> {
-        let stopped =
-            |reason: &str| EngineError::NotRunning { name: name.to_owned(), reason: reason.to_owned() };
+        let stopped = |reason: &str| EngineError::NotRunning {
+            name: name.to_owned(),
+            reason: reason.to_owned(),
+        };
         let mut closed: Option<Arc<Probe>> = None;
         loop {
             let probe = self.registry.get(name)?;
@@ -295,7 +342,8 @@ impl Engine {
             match events.stream(metric, framing) {
                 Ok(Some(stream)) => return Ok(stream),
                 Err(known) => return Err(EngineError::Missing(no_events(name, metric, &known))),
-                // The probe was replaced or deleted since the look-up: look again once that change is done.
+                // The probe was replaced or deleted since the look-up: look again once that change
+                // is done.
                 Ok(None) => drop(self.registry.changes.lock().await),
             }
             closed = Some(probe);
@@ -305,12 +353,15 @@ impl Engine {
     /// Removes every probe from the kernel permanently. The configurations stay stored.
     pub async fn detach_all(self: &Arc<Self>) -> Result<(), EngineError> {
         let detached = self.change(|engine| {
-            // A daemon may have to stop before it has listed the stored probes: only a known probe can be
-            // detached.
+            // A daemon may have to stop before it has listed the stored probes: only a known probe
+            // can be detached.
             if !engine.registry.listed.load(Ordering::Acquire)
                 && let Err(error) = engine.take_over()
             {
-                tracing::error!(error = with_causes(&error), "probes can't be listed and stay attached");
+                tracing::error!(
+                    error = with_causes(&error),
+                    "probes can't be listed and stay attached"
+                );
                 return;
             }
             engine.registry.detached.store(true, Ordering::Release);
@@ -326,23 +377,34 @@ impl Engine {
 
     pub fn insert(self: &Arc<Self>, probe: Arc<Probe>) {
         let name = probe.name.clone();
-        self.readings.clock.timetable.schedule(&probe, &self.readings.windows);
+        self.readings
+            .clock
+            .timetable
+            .schedule(&probe, &self.readings.windows);
         // Creates the probe's counters, so that /metrics shows them from now on, if only as zeros.
         self.telemetry.probe(&name);
         let leased = Arc::downgrade(&probe);
         self.registry.probes.write().insert(name, probe);
         self.registry.disturbed.send_modify(|_| {});
-        // The lease of a probe that was adopted may be over: the task looks for the probe in the list.
+        // The lease of a probe that was adopted may be over: the task looks for the probe in the
+        // list.
         self.watch_lease(leased);
     }
 }
 
-/// Validates the configuration. Refuses a configuration that decides about packets, unless `by` may deploy such
-/// configurations.
-pub fn permitted(name: &str, document: &ConfigDocument, by: &Principal) -> Result<ProbeConfig, EngineError> {
+/// Validates the configuration. Refuses a configuration that decides about packets, unless `by` may
+/// deploy such configurations.
+pub fn permitted(
+    name: &str,
+    document: &ConfigDocument,
+    by: &Principal,
+) -> Result<ProbeConfig, EngineError> {
     let config = ProbeConfig::validate(name, document)?;
     check_netns(document)?;
-    if config.directions().any(|(_, direction)| direction.attach.verdict == Verdict::Enforce) {
+    if config
+        .directions()
+        .any(|(_, direction)| direction.attach.verdict == Verdict::Enforce)
+    {
         by.need(Role::Admin)?;
     }
     Ok(config)
@@ -350,7 +412,12 @@ pub fn permitted(name: &str, document: &ConfigDocument, by: &Principal) -> Resul
 
 fn no_events(name: &str, metric: Option<&str>, known: &[String]) -> String {
     match metric.filter(|_| !known.is_empty()) {
-        Some(metric) => format!("probe {name} has no event metric {metric}; it has {}", known.join(", ")),
+        Some(metric) => {
+            format!(
+                "probe {name} has no event metric {metric}; it has {}",
+                known.join(", ")
+            )
+        }
         None => format!(
             "probe {name} has no event metrics, which are those of a RINGBUF or PERF_EVENT_ARRAY; its \
              other metrics are read as a document"

@@ -119,8 +119,11 @@ const fn is_full(kind: ErrorKind) -> bool {
 fn is_caused_by_full(error: &(dyn Error + 'static)) -> bool {
     match error.downcast_ref::<io::Error>() {
         Some(error) if is_full(error.kind()) => true,
-        // `source` of an I/O error skips the wrapped error, so this code looks at the wrapped error itself.
-        Some(error) => error.get_ref().is_some_and(|inner| is_caused_by_full(inner)),
+        // `source` of an I/O error skips the wrapped error, so this code looks at the wrapped error
+        // itself.
+        Some(error) => error
+            .get_ref()
+            .is_some_and(|inner| is_caused_by_full(inner)),
         None => error.source().is_some_and(is_caused_by_full),
     }
 }
@@ -157,7 +160,13 @@ impl From<AttachError> for EngineError {
             AttachError::Kernel(error) => Self::Kernel(error),
             error @ (AttachError::Unsupported(_) | AttachError::Failed { .. }) => {
                 let message = with_causes(&error);
-                Self::Rejected(Finding { field: None, ..Finding::new(Stage::Attach, "", message) }.into())
+                Self::Rejected(
+                    Finding {
+                        field: None,
+                        ..Finding::new(Stage::Attach, "", message)
+                    }
+                    .into(),
+                )
             }
         }
     }
@@ -166,15 +175,19 @@ impl From<AttachError> for EngineError {
 pub fn describe(error: &EngineError) -> String {
     match error {
         EngineError::Rejected(rejection) => {
-            let messages: Vec<&str> = rejection.findings.iter().map(|f| f.message.as_str()).collect();
+            let messages: Vec<&str> = rejection
+                .findings
+                .iter()
+                .map(|f| f.message.as_str())
+                .collect();
             messages.join("; ")
         }
         other => with_causes(other),
     }
 }
 
-/// The reason why a window was not closed. The content of the window stays in the kernel, and the next attempt
-/// continues with it.
+/// The reason why a window was not closed. The content of the window stays in the kernel, and the
+/// next attempt continues with it.
 #[derive(Debug, thiserror::Error)]
 pub enum CloseError {
     #[error(transparent)]

@@ -16,19 +16,20 @@ use crate::engine::probe::probe::Probe;
 use crate::engine::probe::retained::Expired;
 use crate::engine::turns::Turns;
 
-/// Every stored probe, running or not. The list is complete once a start has listed the stored probes.
+/// Every stored probe, running or not. The list is complete once a start has listed the stored
+/// probes.
 #[derive(Debug, Default)]
 pub struct Registry {
     pub probes: RwLock<BTreeMap<String, Arc<Probe>>>,
     /// The probes whose lease has ended, and whose windows stay.
     pub expired: Expired,
-    /// The turns of each probe's changes. A change holds its turn from the load, which reads the state of the present
-    /// probe, to the attachment.
+    /// The turns of each probe's changes. A change holds its turn from the load, which reads the
+    /// state of the present probe, to the attachment.
     pub turns: Turns,
     /// A lock held while attachments and the registry change.
     pub changes: Arc<tokio::sync::Mutex<()>>,
-    /// True if a start has listed the stored probes. It changes only while [`Self::changes`] is held, like
-    /// [`Self::detached`].
+    /// True if a start has listed the stored probes. It changes only while [`Self::changes`] is
+    /// held, like [`Self::detached`].
     pub listed: AtomicBool,
     /// True if all probes were taken out of the kernel for good.
     pub detached: AtomicBool,
@@ -36,18 +37,21 @@ pub struct Registry {
     pub watches: Mutex<BTreeMap<Namespace, AbortHandle>>,
     /// Set when the task that checks attachments has started.
     pub looks: OnceLock<()>,
-    /// A channel that wakes the requests which wait for a window or a change: a probe was created, replaced or
-    /// deleted, or (true) the daemon stops.
+    /// A channel that wakes the requests which wait for a window or a change: a probe was created,
+    /// replaced or deleted, or (true) the daemon stops.
     pub disturbed: watch::Sender<bool>,
 }
 
 impl Registry {
     pub fn get(&self, name: &str) -> Result<Arc<Probe>, EngineError> {
         let probes = self.probes.read();
-        probes.get(name).cloned().ok_or_else(|| EngineError::NotFound {
-            name: name.to_owned(),
-            meant: meant(name, probes.keys().map(String::as_str)),
-        })
+        probes
+            .get(name)
+            .cloned()
+            .ok_or_else(|| EngineError::NotFound {
+                name: name.to_owned(),
+                meant: meant(name, probes.keys().map(String::as_str)),
+            })
     }
 
     /// Returns all probes, ordered by name.
@@ -57,11 +61,13 @@ impl Registry {
 
     /// Tells whether a probe of the namespace waits to be attached to an interface.
     pub fn is_waiting(&self, namespace: &Namespace) -> bool {
-        let waits = |probe: &Probe| probe.namespace() == Some(namespace) && probe.shown.lock().is_waiting();
+        let waits =
+            |probe: &Probe| probe.namespace() == Some(namespace) && probe.shown.lock().is_waiting();
         self.list().iter().any(|probe| waits(probe))
     }
 
-    /// Ends all event streams, and all requests that wait for windows. None of these can begin any more.
+    /// Ends all event streams, and all requests that wait for windows. None of these can begin any
+    /// more.
     pub fn end_streams(&self) {
         self.disturbed.send_replace(true);
         for probe in self.list() {

@@ -20,6 +20,10 @@ pub struct Streaming {
 impl Streaming {
     pub fn new(limits: &RequestLimits) -> Self {
         let places = Streams::new(limits.max_streams);
-        Self { event_loop: EventLoop::default(), herald: Herald::default(), places }
+        Self {
+            event_loop: EventLoop::default(),
+            herald: Herald::default(),
+            places,
+        }
     }
 }

@@ -27,15 +27,20 @@ impl Turns {
     /// requests already wait.
     pub async fn request(&self, name: &str) -> Result<OwnedMutexGuard<()>, Crowded> {
         let turn = self.turn(name);
-        // Two references do not belong to waiting requests: the reference of the request that has the
-        // turn, and the reference of this request.
+        // Two references do not belong to waiting requests: the reference of the request that has
+        // the turn, and the reference of this request.
         let others = Arc::strong_count(&turn).saturating_sub(2);
         let taken = timeout(PATIENCE, turn.lock_owned());
-        let taken = if others < WAITING { taken.await.ok() } else { None };
+        let taken = if others < WAITING {
+            taken.await.ok()
+        } else {
+            None
+        };
         taken.ok_or_else(|| Crowded(name.to_owned()))
     }
 
-    /// Waits for the turn to change the probe called `name`. The turn lasts until the guard is dropped.
+    /// Waits for the turn to change the probe called `name`. The turn lasts until the guard is
+    /// dropped.
     pub async fn take(&self, name: &str) -> OwnedMutexGuard<()> {
         self.turn(name).lock_owned().await
     }
@@ -78,8 +83,14 @@ mod tests {
         let waiting: Vec<_> = (0..WAITING).map(|_| ask()).collect();
         tokio::task::yield_now().await;
         let begun = tokio::time::Instant::now();
-        assert_eq!(turns.request("a").await.unwrap_err(), Crowded("a".to_owned()));
-        assert!(begun.elapsed().is_zero(), "it has waited before it was sent away");
+        assert_eq!(
+            turns.request("a").await.unwrap_err(),
+            Crowded("a".to_owned())
+        );
+        assert!(
+            begun.elapsed().is_zero(),
+            "it has waited before it was sent away"
+        );
         turns.request("b").await.unwrap();
         drop(first);
         for waiting in waiting {

@@ -1,5 +1,5 @@
-//! The changes of directories, as inotify reports them. A volume of Kubernetes changes by one rename of the symbolic
-//! link `..data`, through which all its files are found.
+//! The changes of directories, as inotify reports them. A volume of Kubernetes changes by one
+//! rename of the symbolic link `..data`, through which all its files are found.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,11 +10,11 @@ use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 
-/// The time without changes after which a change counts as finished: an editor makes several changes, and copying a
-/// file takes some time.
+/// The time without changes after which a change counts as finished: an editor makes several
+/// changes, and copying a file takes some time.
 const QUIET: Duration = Duration::from_millis(300);
-/// The time after which the caller looks even without a reported change: somebody may have exchanged a directory, or
-/// its file system may report nothing.
+/// The time after which the caller looks even without a reported change: somebody may have
+/// exchanged a directory, or its file system may report nothing.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// A signal that files in some directories may have changed.
@@ -41,14 +41,20 @@ impl FolderChanges {
             tracing::warn!(%error, "inotify can't be used; the daemon sees changes of files within \
                 {seconds} s");
         });
-        let mut changes = Self { directories, watcher: watcher.ok(), events };
+        let mut changes = Self {
+            directories,
+            watcher: watcher.ok(),
+            events,
+        };
         changes.watch();
         changes
     }
 
     /// Watches the directories that are at the paths at this moment.
     fn watch(&mut self) {
-        let Some(watcher) = &mut self.watcher else { return };
+        let Some(watcher) = &mut self.watcher else {
+            return;
+        };
         for directory in &self.directories {
             // A directory that does not exist now is watched once it exists.
             let _ = watcher.unwatch(directory);
@@ -58,8 +64,14 @@ impl FolderChanges {
 
     /// Waits for a change and then until changes stop, or until the longest wait has passed.
     pub async fn next(&mut self) {
-        if tokio::time::timeout(LOOK, self.events.recv()).await.is_ok_and(|event| event.is_some()) {
-            while tokio::time::timeout(QUIET, self.events.recv()).await.is_ok_and(|event| event.is_some()) {}
+        if tokio::time::timeout(LOOK, self.events.recv())
+            .await
+            .is_ok_and(|event| event.is_some())
+        {
+            while tokio::time::timeout(QUIET, self.events.recv())
+                .await
+                .is_ok_and(|event| event.is_some())
+            {}
         }
         self.watch();
     }
@@ -80,7 +92,11 @@ type FileStamp = (u64, u64, u64, i64, i64);
 impl WatchedFiles {
     pub fn new(paths: Vec<PathBuf>) -> Self {
         let changes = FolderChanges::of_directories(parents(&paths));
-        Self { stamps: stamps(&paths), paths, changes }
+        Self {
+            stamps: stamps(&paths),
+            paths,
+            changes,
+        }
     }
 
     /// Waits until another file is at a path, or a file has other content.
@@ -99,7 +115,13 @@ impl WatchedFiles {
 fn stamps(paths: &[PathBuf]) -> Vec<Option<FileStamp>> {
     let stamp = |path: &PathBuf| {
         let file = fs::metadata(path).ok()?;
-        Some((file.dev(), file.ino(), file.len(), file.mtime(), file.mtime_nsec()))
+        Some((
+            file.dev(),
+            file.ino(),
+            file.len(),
+            file.mtime(),
+            file.mtime_nsec(),
+        ))
     };
     paths.iter().map(stamp).collect()
 }
@@ -116,7 +138,8 @@ fn parents(files: &[PathBuf]) -> Vec<PathBuf> {
     parents
 }
 
-/// Tells whether an event can change what a reader of the files sees. The reading of the files also causes events.
+/// Tells whether an event can change what a reader of the files sees. The reading of the files also
+/// causes events.
 const fn is_change(kind: EventKind) -> bool {
     matches!(
         kind,

@@ -21,15 +21,15 @@ use crate::folder::whole::{File, Refused, Tags, UNRECORDED, author, owner};
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct FolderOptions {
-    /// Directory of probe files (.yaml, .yml, .json); the daemon deploys them at the start and when they
-    /// change
+    /// Directory of probe files (.yaml, .yml, .json); the daemon deploys them at the start and when
+    /// they change
     #[arg(long, value_name = "DIR")]
     pub probes: Option<PathBuf>,
     /// Action when a file of --probes is removed: keep its probe or remove it
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Removed::Keep, requires = "probes")]
     pub probes_removed: Removed,
-    /// Rights of the probes of --probes: with operator they may only observe, with admin also decide about
-    /// packets
+    /// Rights of the probes of --probes: with operator they may only observe, with admin also
+    /// decide about packets
     #[arg(long, value_name = "ROLE", value_parser = role, default_value = "operator", requires = "probes")]
     pub probes_role: Role,
 }
@@ -44,7 +44,13 @@ impl FolderOptions {
     /// Fails if other users could change the directory. One that is not there may come later.
     pub fn check(&self) -> io::Result<()> {
         let checked = self.probes.as_deref().map_or(Ok(()), private::trusted);
-        checked.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
+        checked.or_else(|error| {
+            if error.kind() == io::ErrorKind::NotFound {
+                Ok(())
+            } else {
+                Err(error)
+            }
+        })
     }
 }
 
@@ -85,13 +91,26 @@ struct Attempt {
 
 /// Deploys the probes of the directory, now and whenever it changes. Ends only without a directory.
 pub async fn follow(engine: Arc<Engine>, audit: Option<Arc<AuditLog>>, options: FolderOptions) {
-    let FolderOptions { probes: Some(directory), probes_removed: removed, probes_role: role } = options
+    let FolderOptions {
+        probes: Some(directory),
+        probes_removed: removed,
+        probes_role: role,
+    } = options
     else {
         return;
     };
     let mut changes = FolderChanges::of_directories(vec![directory.clone()]);
     let (deployed, attempts, failures) = Default::default();
-    let mut folder = ProbeFolder { engine, audit, directory, removed, role, deployed, attempts, failures };
+    let mut folder = ProbeFolder {
+        engine,
+        audit,
+        directory,
+        removed,
+        role,
+        deployed,
+        attempts,
+        failures,
+    };
     loop {
         folder.look().await;
         changes.next().await;
@@ -99,15 +118,19 @@ pub async fn follow(engine: Arc<Engine>, audit: Option<Arc<AuditLog>>, options: 
 }
 
 impl ProbeFolder {
-    /// Deploys the files that are new, have changed, or have failed so far. An unchanged file is not deployed again:
-    /// somebody else may have changed its probes since then.
+    /// Deploys the files that are new, have changed, or have failed so far. An unchanged file is
+    /// not deployed again: somebody else may have changed its probes since then.
     async fn look(&mut self) {
         let directory = self.directory.clone();
         let read = tokio::task::spawn_blocking(move || contents::read(&directory)).await;
         let contents = match read {
             Ok(Ok(contents)) => contents,
-            Ok(Err(error)) => return self.fail(&self.directory.display().to_string(), error.to_string()),
-            Err(error) => return self.fail(&self.directory.display().to_string(), error.to_string()),
+            Ok(Err(error)) => {
+                return self.fail(&self.directory.display().to_string(), error.to_string());
+            }
+            Err(error) => {
+                return self.fail(&self.directory.display().to_string(), error.to_string());
+            }
         };
         for (file, reason) in &contents.broken {
             self.fail(file, reason.clone());
@@ -122,8 +145,13 @@ impl ProbeFolder {
         if self.removed == Removed::Remove {
             self.remove(&contents).await;
         }
-        let known = |file: &str| contents.files.contains_key(file) || contents.broken.contains_key(file);
-        let files = self.failures.keys().chain(self.deployed.keys()).chain(self.attempts.keys());
+        let known =
+            |file: &str| contents.files.contains_key(file) || contents.broken.contains_key(file);
+        let files = self
+            .failures
+            .keys()
+            .chain(self.deployed.keys())
+            .chain(self.attempts.keys());
         let gone: BTreeSet<String> = files.filter(|file| !known(file)).cloned().collect();
         for file in gone {
             self.failures.remove(&file);
@@ -133,24 +161,39 @@ impl ProbeFolder {
         }
     }
 
-    /// Deploys a content of a file, unless an earlier attempt has ruled that content out. Each content is
-    /// deployed once: a failed attempt is repeated only while its probes are as they were before the first
-    /// one.
+    /// Deploys a content of a file, unless an earlier attempt has ruled that content out. Each
+    /// content is deployed once: a failed attempt is repeated only while its probes are as they
+    /// were before the first one.
     async fn deploy(&mut self, name: &str, probes: &[ProbeFile]) {
         let (engine, audit) = (&self.engine, self.audit.as_ref());
-        let file = File { engine, audit, directory: &self.directory, name, role: self.role };
+        let file = File {
+            engine,
+            audit,
+            directory: &self.directory,
+            name,
+            role: self.role,
+        };
         let tags = file.tags(probes);
-        let attempt = self.attempts.get(name).filter(|attempt| attempt.probes == probes);
+        let attempt = self
+            .attempts
+            .get(name)
+            .filter(|attempt| attempt.probes == probes);
         let reason = match attempt {
             Some(attempt) if attempt.is_over => return,
             Some(attempt) if attempt.tags != tags => Some(OUTRUN.to_owned()),
             _ => None,
         };
         let outcome = match reason {
-            Some(reason) => Err(Refused { reason, again: false }),
+            Some(reason) => Err(Refused {
+                reason,
+                again: false,
+            }),
             None => {
                 let known = self.failures.get(name);
-                file.deploy(probes, &tags, |reason| known.is_some_and(|known| known == reason)).await
+                file.deploy(probes, &tags, |reason| {
+                    known.is_some_and(|known| known == reason)
+                })
+                .await
             }
         };
         match outcome {
@@ -160,19 +203,33 @@ impl ProbeFolder {
                 self.succeed(name);
             }
             Err(Refused { reason, again }) => {
-                let attempt = Attempt { probes: probes.to_vec(), tags, is_over: !again };
+                let attempt = Attempt {
+                    probes: probes.to_vec(),
+                    tags,
+                    is_over: !again,
+                };
                 self.attempts.insert(name.to_owned(), attempt);
                 self.fail(name, reason);
             }
         }
     }
 
-    /// Removes the probes that files have deployed and that no file has any more; none, while a file can't be read.
+    /// Removes the probes that files have deployed and that no file has any more; none, while a
+    /// file can't be read.
     async fn remove(&mut self, contents: &FolderContents) {
         for probe in self.engine.registry.list() {
-            let from = probe.stored.pushed_by.as_deref().and_then(|sender| sender.strip_prefix(OWNER));
-            let Some(file) = from.filter(|_| !contents.may_have(&probe.name)) else { continue };
-            let (path, what) = (self.directory.join(file), format!("DELETE /v1/probes/{}", probe.name));
+            let from = probe
+                .stored
+                .pushed_by
+                .as_deref()
+                .and_then(|sender| sender.strip_prefix(OWNER));
+            let Some(file) = from.filter(|_| !contents.may_have(&probe.name)) else {
+                continue;
+            };
+            let (path, what) = (
+                self.directory.join(file),
+                format!("DELETE /v1/probes/{}", probe.name),
+            );
             let (by, from) = (owner(file, self.role), json!({ "file": path }));
             let mut record = Record::of_own(self.audit.clone(), &by, from, what, &probe.name);
             if let Err(error) = record.announce() {
@@ -182,13 +239,22 @@ impl ProbeFolder {
             }
             let message = Some(format!("{file} no longer has it"));
             let author = author(&self.directory, file, self.role, message);
-            match self.engine.delete(&probe.name, author, &Conditions::default()).await {
+            match self
+                .engine
+                .delete(&probe.name, author, &Conditions::default())
+                .await
+            {
                 Ok(()) => {
                     record.end(StatusCode::NO_CONTENT);
                     tracing::info!(probe = probe.name, file, "removed with its file");
                 }
                 Err(error) => {
-                    tracing::warn!(probe = probe.name, file, error = describe(&error), "not removed");
+                    tracing::warn!(
+                        probe = probe.name,
+                        file,
+                        error = describe(&error),
+                        "not removed"
+                    );
                     record.end(ProblemAnswer::from(error).status());
                 }
             }
@@ -205,14 +271,17 @@ impl ProbeFolder {
     fn fail(&mut self, file: &str, reason: String) {
         self.engine.telemetry.probe_files.set(file, true);
         if self.failures.get(file) != Some(&reason) {
-            tracing::error!(file, reason, "the file of probes is not deployed; running probes continue");
+            tracing::error!(
+                file,
+                reason,
+                "the file of probes is not deployed; running probes continue"
+            );
             self.failures.insert(file.to_owned(), reason);
         }
     }
 }
 
 /// The reason why a content is not tried again.
-const OUTRUN: &str =
-    "somebody else has changed a probe of the file since the first attempt; change the file to deploy it";
+const OUTRUN: &str = "somebody else has changed a probe of the file since the first attempt; change the file to deploy it";
 /// The beginning of the sender of probes that files have deployed.
 const OWNER: &str = "file:";

@@ -26,7 +26,8 @@ pub type Tags = BTreeMap<String, Option<String>>;
 #[derive(Debug)]
 pub struct Refused {
     pub reason: String,
-    /// True if a later attempt may succeed. Otherwise it would only change probes and change them back.
+    /// True if a later attempt may succeed. Otherwise it would only change probes and change them
+    /// back.
     pub again: bool,
 }
 
@@ -56,21 +57,24 @@ impl File<'_> {
     pub fn tags(&self, probes: &[ProbeFile]) -> Tags {
         let tag = |probe: &ProbeFile| {
             let present = self.engine.registry.get(&probe.name).ok();
-            (probe.name.clone(), present.map(|probe| tag(probe.stored.revision, &probe.stored.created)))
+            (
+                probe.name.clone(),
+                present.map(|probe| tag(probe.stored.revision, &probe.stored.created)),
+            )
         };
         probes.iter().map(tag).collect()
     }
 
-    /// Deploys all probes or none. No probe may have changed since its tag was read. `is_known` is true if
-    /// the reason has been recorded already.
+    /// Deploys all probes or none. No probe may have changed since its tag was read. `is_known` is
+    /// true if the reason has been recorded already.
     pub async fn deploy(
         &self,
         probes: &[ProbeFile],
         tags: &Tags,
         is_known: impl Fn(&str) -> bool,
     ) -> Result<(), Refused> {
-        // The deployment of a single probe is already one change. If there are several probes, all of them
-        // are loaded before the first one is attached.
+        // The deployment of a single probe is already one change. If there are several probes, all
+        // of them are loaded before the first one is attached.
         let mut refused = Vec::new();
         if probes.len() > 1 {
             for probe in probes {
@@ -78,16 +82,27 @@ impl File<'_> {
             }
         }
         if !refused.is_empty() {
-            let reasons = refused.iter().map(|(probe, error)| format!("{}: {}", probe.name, located(error)));
+            let reasons = refused
+                .iter()
+                .map(|(probe, error)| format!("{}: {}", probe.name, located(error)));
             let reason = reasons.collect::<Vec<_>>().join("; ");
             for (probe, error) in refused.into_iter().filter(|_| !is_known(&reason)) {
-                self.record("PUT", probe).end(ProblemAnswer::from(error).status());
+                self.record("PUT", probe)
+                    .end(ProblemAnswer::from(error).status());
             }
-            return Err(Refused { reason, again: true });
+            return Err(Refused {
+                reason,
+                again: true,
+            });
         }
         let (mut records, mut done) = (Vec::new(), Vec::new());
         for probe in probes {
-            let before = self.engine.registry.get(&probe.name).ok().map(|probe| probe.stored.revision);
+            let before = self
+                .engine
+                .registry
+                .get(&probe.name)
+                .ok()
+                .map(|probe| probe.stored.revision);
             let (record, outcome) = self.put(probe, tags[&probe.name].clone()).await;
             records.push(record);
             match outcome {
@@ -108,17 +123,30 @@ impl File<'_> {
         Ok(())
     }
 
-    /// Compiles and loads a probe that does not run with the file's configuration, and attaches nothing.
+    /// Compiles and loads a probe that does not run with the file's configuration, and attaches
+    /// nothing.
     async fn examine(&self, probe: &ProbeFile) -> Result<(), EngineError> {
         let by = self.owner();
         let config = permitted(&probe.name, &probe.config, &by)?;
-        if self.engine.registry.get(&probe.name).is_ok_and(|present| present.runs(&config)) {
+        if self
+            .engine
+            .registry
+            .get(&probe.name)
+            .is_ok_and(|present| present.runs(&config))
+        {
             return Ok(());
         }
-        self.engine.validate(&probe.name, &probe.config, &by).await.map(drop)
+        self.engine
+            .validate(&probe.name, &probe.config, &by)
+            .await
+            .map(drop)
     }
 
-    async fn put(&self, probe: &ProbeFile, tag: Option<String>) -> (Recorded, Result<Deployed, String>) {
+    async fn put(
+        &self,
+        probe: &ProbeFile,
+        tag: Option<String>,
+    ) -> (Recorded, Result<Deployed, String>) {
         let name = &probe.name;
         let mut record = self.record("PUT", probe);
         record.notes.set(name, &probe.config);
@@ -127,8 +155,15 @@ impl File<'_> {
             return ((record, status), Err(format!("{UNRECORDED}: {error}")));
         }
         let if_none_match = tag.is_none().then(|| "*".to_owned());
-        let when = Conditions { if_match: tag, if_none_match };
-        match self.engine.put(name, probe.config.clone(), self.author(None), &when).await {
+        let when = Conditions {
+            if_match: tag,
+            if_none_match,
+        };
+        match self
+            .engine
+            .put(name, probe.config.clone(), self.author(None), &when)
+            .await
+        {
             Ok((Deployed::Created, _)) => ((record, StatusCode::CREATED), Ok(Deployed::Created)),
             Ok((deployed, _)) => ((record, StatusCode::OK), Ok(deployed)),
             Err(error) => {
@@ -144,12 +179,17 @@ impl File<'_> {
         let message = format!("{} is not deployed as a whole", self.name);
         let outcome = match before {
             None => {
-                let removed = self.engine.delete(name, self.author(Some(message)), &always).await;
+                let removed = self
+                    .engine
+                    .delete(name, self.author(Some(message)), &always)
+                    .await;
                 removed.map(|()| StatusCode::NO_CONTENT)
             }
             Some(_) => {
-                let back =
-                    self.engine.roll_back(name, before, self.author(Some(message)), &always, |_| {}).await;
+                let back = self
+                    .engine
+                    .roll_back(name, before, self.author(Some(message)), &always, |_| {})
+                    .await;
                 back.map(|_| StatusCode::OK)
             }
         };
@@ -171,15 +211,31 @@ impl File<'_> {
         let ending = if method == "POST" { "/rollback" } else { "" };
         let what = format!("{method} /v1/probes/{}{ending}", probe.name);
         let path = self.directory.join(self.name);
-        Record::of_own(self.audit.cloned(), &self.owner(), json!({ "file": path }), what, &probe.name)
+        Record::of_own(
+            self.audit.cloned(),
+            &self.owner(),
+            json!({ "file": path }),
+            what,
+            &probe.name,
+        )
     }
 }
 
 /// Returns the reason for a refusal, with the field and the line of each mistake.
 fn located(error: &EngineError) -> String {
-    let EngineError::Rejected(Rejection { findings, .. }) = error else { return describe(error) };
-    let finding = |Finding { field, line, message, .. }: &Finding| {
-        let at = field.iter().cloned().chain(line.map(|line| format!("line {line}")));
+    let EngineError::Rejected(Rejection { findings, .. }) = error else {
+        return describe(error);
+    };
+    let finding = |Finding {
+                       field,
+                       line,
+                       message,
+                       ..
+                   }: &Finding| {
+        let at = field
+            .iter()
+            .cloned()
+            .chain(line.map(|line| format!("line {line}")));
         at.chain([message.clone()]).collect::<Vec<_>>().join(": ")
     };
     findings.iter().map(finding).collect::<Vec<_>>().join("; ")
@@ -188,16 +244,27 @@ fn located(error: &EngineError) -> String {
 /// Writes the records, unless an earlier attempt has written them.
 fn end(records: Vec<Recorded>, is_known: bool) {
     for (record, status) in records {
-        if is_known { record.forget() } else { record.end(status) }
+        if is_known {
+            record.forget()
+        } else {
+            record.end(status)
+        }
     }
 }
 
 /// Returns the author of changes by a file in the directory.
 pub fn author(directory: &Path, file: &str, role: Role, message: Option<String>) -> ChangeAuthor {
-    ChangeAuthor { principal: owner(file, role), from: json!({ "file": directory.join(file) }), message }
+    ChangeAuthor {
+        principal: owner(file, role),
+        from: json!({ "file": directory.join(file) }),
+        message,
+    }
 }
 
 /// Returns the sender of a file's deployments.
 pub fn owner(file: &str, role: Role) -> Principal {
-    Principal { who: Who::File(file.to_owned()), role: Some(role) }
+    Principal {
+        who: Who::File(file.to_owned()),
+        role: Some(role),
+    }
 }

@@ -32,7 +32,11 @@ pub fn chart(
     answer: Vec<SampleSeries>,
 ) -> Chart {
     let kind = subject.kind();
-    let HistoryParts { mut keys, total, count } = parts(subject, steps, answer);
+    let HistoryParts {
+        mut keys,
+        total,
+        count,
+    } = parts(subject, steps, answer);
     if subject.number.is_of_buckets() {
         part_buckets(subject, &mut keys);
     }
@@ -46,28 +50,49 @@ pub fn chart(
         total.as_ref().is_some_and(is_there) || keys.iter().any(|(_, course)| is_there(course))
     };
     let known: Vec<bool> = (0..steps.count as usize).map(has).collect();
-    // The rule is the same as over windows: at a point where something was counted, a key without samples
-    // has counted nothing.
+    // The rule is the same as over windows: at a point where something was counted, a key without
+    // samples has counted nothing.
     let filled = |course: &Course| -> Course {
         let nothing = |known: &bool| (*known && kind == ChartKind::Increase).then_some(0.0);
-        course.iter().zip(&known).map(|(number, known)| number.or_else(|| nothing(known))).collect()
+        course
+            .iter()
+            .zip(&known)
+            .map(|(number, known)| number.or_else(|| nothing(known)))
+            .collect()
     };
     let numbers = |course: &Course| -> Vec<Option<JsonNumber>> {
-        course.iter().map(|number| subject.number.original((*number)?)).collect()
+        course
+            .iter()
+            .map(|number| subject.number.original((*number)?))
+            .collect()
     };
     let sum = |course: &Course| subject.number.original(joined(kind, course)?);
     // Keys that the server has only as `other` count as one of the other keys.
     let others = count.saturating_sub(keys.len() as u64);
     let others = (others > 0).then(|| {
-        let rest = total.filter(|_| kind == ChartKind::Increase).map(|total| filled(&without(&total, &keys)));
+        let rest = total
+            .filter(|_| kind == ChartKind::Increase)
+            .map(|total| filled(&without(&total, &keys)));
         let rest = rest.unwrap_or_else(|| vec![None; known.len()]);
-        OtherKeys { keys: others, total: sum(&rest), values: numbers(&rest) }
+        OtherKeys {
+            keys: others,
+            total: sum(&rest),
+            values: numbers(&rest),
+        }
     });
     let series = keys.iter().map(|(of, course)| {
         let course = filled(course);
-        ChartSeries { key: subject.number.key(&of.labels), total: sum(&course), values: numbers(&course) }
+        ChartSeries {
+            key: subject.number.key(&of.labels),
+            total: sum(&course),
+            values: numbers(&course),
+        }
     });
-    let time = |end| Timestamp::from_second(end).map(|time| format!("{time:.3}")).unwrap_or_default();
+    let time = |end| {
+        Timestamp::from_second(end)
+            .map(|time| format!("{time:.3}"))
+            .unwrap_or_default()
+    };
     Chart {
         probe: subject.probe.clone(),
         metric: subject.metric.clone(),
@@ -75,7 +100,10 @@ pub fn chart(
         field: subject.field.clone(),
         shows: kind,
         times: steps.ends().map(time).collect(),
-        seconds: known.iter().map(|known| if *known { steps.step as f64 } else { 0.0 }).collect(),
+        seconds: known
+            .iter()
+            .map(|known| if *known { steps.step as f64 } else { 0.0 })
+            .collect(),
         windows: 0,
         left_out: 0,
         source: Some(source),
@@ -103,7 +131,10 @@ fn parts(subject: &HistorySubject, steps: HistorySteps, answer: Vec<SampleSeries
             parts.count = course.into_iter().flatten().fold(0.0, f64::max) as u64;
             continue;
         }
-        course.iter_mut().flatten().for_each(|number| *number *= share);
+        course
+            .iter_mut()
+            .flatten()
+            .for_each(|number| *number *= share);
         if series.labels.get(MARK).is_some_and(|mark| mark == TOTAL) {
             parts.total = Some(course);
         } else if !subject.number.is_others(&series.labels) {
@@ -113,16 +144,21 @@ fn parts(subject: &HistorySubject, steps: HistorySteps, answer: Vec<SampleSeries
     parts
 }
 
-/// Computes the counts of slots from the counts of buckets. The count of each bucket includes the buckets
-/// below it.
+/// Computes the counts of slots from the counts of buckets. The count of each bucket includes the
+/// buckets below it.
 fn part_buckets(subject: &HistorySubject, buckets: &mut Vec<(SampleSeries, Course)>) {
     let slot = |(of, _): &(SampleSeries, Course)| subject.number.key(&of.labels).as_u64();
     buckets.retain(|bucket| slot(bucket).is_some());
     buckets.sort_by_key(slot);
     for at in (1..buckets.len()).rev() {
-        let (below, [(_, own), ..]) = buckets.split_at_mut(at) else { continue };
+        let (below, [(_, own), ..]) = buckets.split_at_mut(at) else {
+            continue;
+        };
         for (number, less) in own.iter_mut().zip(&below[at - 1].1) {
-            *number = number.zip(*less).map(|(number, less)| number - less).or(*number);
+            *number = number
+                .zip(*less)
+                .map(|(number, less)| number - less)
+                .or(*number);
             // Servers compute with floats.
             *number = number.map(|number| if number < NOTHING { 0.0 } else { number });
         }
@@ -140,11 +176,19 @@ fn joined(kind: ChartKind, course: &Course) -> Option<f64> {
     }
 }
 
-/// Returns the sum of all other keys. Servers compute with floats, so that a difference of 0 may become
-/// slightly negative.
+/// Returns the sum of all other keys. Servers compute with floats, so that a difference of 0 may
+/// become slightly negative.
 fn without(total: &Course, keys: &[(SampleSeries, Course)]) -> Course {
-    let shown = |point: usize| keys.iter().filter_map(|(_, course)| course[point]).sum::<f64>();
-    total.iter().enumerate().map(|(point, all)| Some(((*all)? - shown(point)).max(0.0))).collect()
+    let shown = |point: usize| {
+        keys.iter()
+            .filter_map(|(_, course)| course[point])
+            .sum::<f64>()
+    };
+    total
+        .iter()
+        .enumerate()
+        .map(|(point, all)| Some(((*all)? - shown(point)).max(0.0)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -155,7 +199,8 @@ mod tests {
 
     use serde_json::json;
     use twinprobe_ebpf_common::{
-        Direction, Layout, MapKind, MergeRule, MergeRules, MetricHead, Render, TableLayout, Temporality,
+        Direction, Layout, MapKind, MergeRule, MergeRules, MetricHead, Render, TableLayout,
+        Temporality,
     };
     use twinprobe_exporter::{ExportedNumber, Metric};
 
@@ -164,9 +209,18 @@ mod tests {
 
     fn subject(temporality: Temporality) -> HistorySubject {
         let (key, value) = (Layout::unsigned(2), Layout::unsigned(8));
-        let layout = TableLayout { kind: MapKind::Hash, key, value, slots: 1, inner: None };
+        let layout = TableLayout {
+            kind: MapKind::Hash,
+            key,
+            value,
+            slots: 1,
+            inner: None,
+        };
         let head = MetricHead::new(Direction::Ingress, "m_nanoseconds", "m", Arc::new(layout));
-        let mut head = MetricHead { temporality, ..head };
+        let mut head = MetricHead {
+            temporality,
+            ..head
+        };
         head.series.merge = Some(MergeRules::default());
         let metric: Arc<Metric> = Arc::new(head.into());
         HistorySubject {
@@ -196,7 +250,10 @@ mod tests {
         let labels = BTreeMap::from([(label.0.to_owned(), label.1.to_owned())]);
         SampleSeries {
             labels,
-            values: values.iter().map(|(time, text)| (*time, (*text).to_owned())).collect(),
+            values: values
+                .iter()
+                .map(|(time, text)| (*time, (*text).to_owned()))
+                .collect(),
         }
     }
 
@@ -205,10 +262,19 @@ mod tests {
         let answer = vec![
             series(("key", "7"), &[(60.437, "1e-9")]),
             series(("key", "8"), &[(60.437, "0.000000002"), (180.437, "5e-9")]),
-            series((MARK, TOTAL), &[(60.437, "10e-9"), (180.437, "5e-9"), (999.0, "1")]),
+            series(
+                (MARK, TOTAL),
+                &[(60.437, "10e-9"), (180.437, "5e-9"), (999.0, "1")],
+            ),
             series((MARK, KEYS), &[(60.437, "4")]),
         ];
-        let chart = chart(&subject(Temporality::Window), steps(), 10, "server".to_owned(), answer);
+        let chart = chart(
+            &subject(Temporality::Window),
+            steps(),
+            10,
+            "server".to_owned(),
+            answer,
+        );
         let shown = serde_json::to_value(&chart).unwrap();
         assert_eq!(shown["seconds"], json!([60.0, 0.0, 60.0]));
         assert_eq!(shown["times"][0], "1970-01-01T00:01:00.000Z");
@@ -219,21 +285,43 @@ mod tests {
                 { "key": 7, "total": 1, "values": [1, null, 0] },
             ])
         );
-        assert_eq!(shown["others"], json!({ "keys": 2, "total": 7, "values": [7, null, 0] }));
-        assert_eq!((&shown["source"], &shown["shows"]), (&json!("server"), &json!("increase")));
+        assert_eq!(
+            shown["others"],
+            json!({ "keys": 2, "total": 7, "values": [7, null, 0] })
+        );
+        assert_eq!(
+            (&shown["source"], &shown["shows"]),
+            (&json!("server"), &json!("increase"))
+        );
     }
 
     #[test]
     fn buckets_become_slots() {
         let (key, value) = (Layout::unsigned(4), Layout::unsigned(8));
-        let value = Layout { render: Some(Render::Histogram), ..value };
-        let layout = TableLayout { kind: MapKind::Array, key, value, slots: 1, inner: None };
+        let value = Layout {
+            render: Some(Render::Histogram),
+            ..value
+        };
+        let layout = TableLayout {
+            kind: MapKind::Array,
+            key,
+            value,
+            slots: 1,
+            inner: None,
+        };
         let head = MetricHead::new(Direction::Ingress, "sizes", "sizes", Arc::new(layout));
-        let head = MetricHead { temporality: Temporality::Window, ..head };
+        let head = MetricHead {
+            temporality: Temporality::Window,
+            ..head
+        };
         let metric: Arc<Metric> = Arc::new(head.into());
         let number = ExportedNumber::new(&metric, "", &BTreeMap::new()).unwrap();
-        let subject = HistorySubject { number, ..subject(Temporality::Window) };
-        let bucket = |bound, first, last| series(("le", bound), &[(60.437, first), (180.437, last)]);
+        let subject = HistorySubject {
+            number,
+            ..subject(Temporality::Window)
+        };
+        let bucket =
+            |bound, first, last| series(("le", bound), &[(60.437, first), (180.437, last)]);
         let answer = vec![
             bucket("+Inf", "9", "4"),
             bucket("7", "9", "4.0000000001"),
@@ -256,8 +344,17 @@ mod tests {
     #[test]
     fn growth_over_five_minutes_is_that_of_a_step() {
         let answer = vec![series(("key", "7"), &[(60.437, "50e-9"), (120.437, "NaN")])];
-        let chart = chart(&subject(Temporality::Cumulative), steps(), 10, String::new(), answer);
-        assert_eq!(serde_json::to_value(&chart.series[0].values).unwrap(), json!([10, null, null]));
+        let chart = chart(
+            &subject(Temporality::Cumulative),
+            steps(),
+            10,
+            String::new(),
+            answer,
+        );
+        assert_eq!(
+            serde_json::to_value(&chart.series[0].values).unwrap(),
+            json!([10, null, null])
+        );
         assert!(chart.others.is_none());
     }
 
@@ -268,9 +365,21 @@ mod tests {
             series((MARK, TOTAL), &[(60.437, "10e-9")]),
             series((MARK, KEYS), &[(60.437, "2")]),
         ];
-        let chart = chart(&subject(Temporality::Live), steps(), 1, String::new(), answer);
+        let chart = chart(
+            &subject(Temporality::Live),
+            steps(),
+            1,
+            String::new(),
+            answer,
+        );
         let shown = serde_json::to_value(&chart).unwrap();
-        assert_eq!(shown["series"][0], json!({ "key": 7, "total": 1, "values": [3, null, 1] }));
-        assert_eq!(shown["others"], json!({ "keys": 1, "total": null, "values": [null, null, null] }));
+        assert_eq!(
+            shown["series"][0],
+            json!({ "key": 7, "total": 1, "values": [3, null, 1] })
+        );
+        assert_eq!(
+            shown["others"],
+            json!({ "keys": 1, "total": null, "values": [null, null, null] })
+        );
     }
 }

@@ -31,12 +31,17 @@ impl HistorySource {
         query: ChartQuery,
     ) -> Result<Chart, EngineError> {
         if !query.keys.is_empty() {
-            return Err(EngineError::Query("history has the largest keys only; leave key out".to_owned()));
+            return Err(EngineError::Query(
+                "history has the largest keys only; leave key out".to_owned(),
+            ));
         }
         let wanted = Arc::new(query);
         let (node, of_probe) = (engine.node.clone(), Arc::clone(&wanted));
-        let told = engine.in_turn(name, move |probe| probe.exported(&of_probe.metric)).await?;
-        let subject = subject(name, node, told.metrics, &told.labels, &wanted).map_err(EngineError::Query)?;
+        let told = engine
+            .in_turn(name, move |probe| probe.exported(&of_probe.metric))
+            .await?;
+        let subject =
+            subject(name, node, told.metrics, &told.labels, &wanted).map_err(EngineError::Query)?;
         let now = Timestamp::now().as_nanosecond();
         let steps = HistorySteps::new(&wanted, now, told.interval).map_err(EngineError::Query)?;
         // The semaphore is never closed.
@@ -51,12 +56,16 @@ impl HistorySource {
             end: (steps.first + steps.range() - steps.step) as f64 + LATE,
             step: steps.step,
         };
-        let body = self.server.ask(&http, &question, PATIENCE).await.map_err(EngineError::History)?;
+        let body = self
+            .server
+            .ask(&http, &question, PATIENCE)
+            .await
+            .map_err(EngineError::History)?;
         let host = self.server.to_string();
         // The numbers of an answer of some MiB take a while.
         let made = spawn_blocking(move || {
-            let answer =
-                range_answer(&body).map_err(|error| EngineError::History(format!("{host}: {error}")))?;
+            let answer = range_answer(&body)
+                .map_err(|error| EngineError::History(format!("{host}: {error}")))?;
             if answer.is_empty() {
                 return Err(EngineError::Missing(nothing(&subject, &host)));
             }
@@ -74,7 +83,11 @@ fn subject(
     labels: &BTreeMap<String, String>,
     query: &ChartQuery,
 ) -> Result<HistorySubject, String> {
-    let is_it = |metric: &Arc<Metric>| query.direction.is_none_or(|direction| direction == metric.direction);
+    let is_it = |metric: &Arc<Metric>| {
+        query
+            .direction
+            .is_none_or(|direction| direction == metric.direction)
+    };
     let name = &query.metric;
     let found: Vec<_> = metrics.into_iter().filter(is_it).collect();
     let metric = match &found[..] {
@@ -84,14 +97,23 @@ fn subject(
                 "the probe shows no metric {name} there; GET /v1/probes/{probe} has its metrics"
             ));
         }
-        _ => return Err(format!("both directions have a metric {name}; say direction=ingress or egress")),
+        _ => {
+            return Err(format!(
+                "both directions have a metric {name}; say direction=ingress or egress"
+            ));
+        }
     };
     let of_metric = |error: String| format!("metric {name}: {error}");
-    let numbers =
-        Numbers::new(metric, query.field.as_deref()).map_err(|error| of_metric(error.to_string()))?;
+    let numbers = Numbers::new(metric, query.field.as_deref())
+        .map_err(|error| of_metric(error.to_string()))?;
     let number = ExportedNumber::new(metric, numbers.path(), labels);
-    let number = number.map_err(|error| of_metric(format!("there is no history of it: {error}")))?;
-    if let Some(label) = number.by.iter().find(|label| TAKEN.contains(&label.as_str())) {
+    let number =
+        number.map_err(|error| of_metric(format!("there is no history of it: {error}")))?;
+    if let Some(label) = number
+        .by
+        .iter()
+        .find(|label| TAKEN.contains(&label.as_str()))
+    {
         return Err(of_metric(format!(
             "there is no history of it: its key has the label {label}, which servers give another meaning"
         )));
@@ -110,10 +132,20 @@ fn subject(
 
 /// Returns the reason why an answer has no numbers, and what to do.
 fn nothing(subject: &HistorySubject, host: &str) -> String {
-    let HistorySubject { probe, node, number, .. } = subject;
+    let HistorySubject {
+        probe,
+        node,
+        number,
+        ..
+    } = subject;
     let way = match subject.is_of_windows() {
-        true => "each window resets it, so that only `twinprobe stream` brings all of its counts there",
+        true => {
+            "each window resets it, so that only `twinprobe stream` brings all of its counts there"
+        }
         false => "let it scrape /metrics, or send windows with `twinprobe stream`",
     };
-    format!("{host} has no samples {} of probe {probe} of node {node} in that time: {way}", number.name)
+    format!(
+        "{host} has no samples {} of probe {probe} of node {node} in that time: {way}",
+        number.name
+    )
 }

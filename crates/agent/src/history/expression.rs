@@ -1,7 +1,9 @@
-//! The query for a metric, in PromQL. No part of it is a client's text: its words come from the probe's own samples.
+//! The query for a metric, in PromQL. No part of it is a client's text: its words come from the
+//! probe's own samples.
 //!
-//! Samples reach servers in two ways. `twinprobe stream` writes each window, with the label `node` and no `job`. Servers scrape
-//! `/metrics`, and add `job` and `instance`; `twinprobe_probe_info` of the same target names the node.
+//! Samples reach servers in two ways. `twinprobe stream` writes each window, with the label `node`
+//! and no `job`. Servers scrape `/metrics`, and add `job` and `instance`; `twinprobe_probe_info` of
+//! the same target names the node.
 
 use twinprobe_api::ChartKind;
 use twinprobe_ebpf_common::{Direction, MergeRule, Temporality};
@@ -9,13 +11,15 @@ use twinprobe_exporter::ExportedNumber;
 
 use crate::history::steps::HistorySteps;
 
-/// The label that marks the sum of all keys, and the number of keys. The keys themselves do not have it.
+/// The label that marks the sum of all keys, and the number of keys. The keys themselves do not
+/// have it.
 pub const MARK: &str = "twinprobe_history";
 pub const TOTAL: &str = "total";
 pub const KEYS: &str = "keys";
 /// The labels that servers add to scraped samples, and that streams add to sent samples.
 pub const TAKEN: [&str; 3] = ["job", "instance", "node"];
-/// The shortest range in seconds over which the growth of a counter is computed: it needs several scrapes.
+/// The shortest range in seconds over which the growth of a counter is computed: it needs several
+/// scrapes.
 const SHORTEST: i64 = 300;
 
 /// The number for which a server is queried.
@@ -59,32 +63,46 @@ impl HistorySubject {
 
     /// Returns the range in seconds from which a point is computed at this step.
     pub fn lookback(&self, step: i64) -> i64 {
-        if self.is_of_windows() { step } else { step.max(SHORTEST) }
+        if self.is_of_windows() {
+            step
+        } else {
+            step.max(SHORTEST)
+        }
     }
 
     /// Returns the query for the `top` largest keys, the sum of all keys, and the number of keys.
     pub fn expression(&self, steps: HistorySteps, top: usize) -> String {
-        let shown = self.per_key(Lookback { seconds: self.lookback(steps.step), is_whole: false });
+        let shown = self.per_key(Lookback {
+            seconds: self.lookback(steps.step),
+            is_whole: false,
+        });
         // A histogram has few slots, and their sum differs from its samples' sum.
         if self.number.by.is_empty() || self.number.is_of_buckets() {
             return shown;
         }
-        let ranked = self.per_key(Lookback { seconds: steps.range(), is_whole: true });
+        let ranked = self.per_key(Lookback {
+            seconds: steps.range(),
+            is_whole: true,
+        });
         let by = self.number.by.join(", ");
         // One of the largest series may stand for keys without samples of their own.
         let top = top + usize::from(self.number.is_limited);
-        let marked =
-            |what: &str, of: &str| format!("label_replace({of}, \"{MARK}\", \"{what}\", \"\", \"\")");
+        let marked = |what: &str, of: &str| {
+            format!("label_replace({of}, \"{MARK}\", \"{what}\", \"\", \"\")")
+        };
         let total = marked(TOTAL, &format!("sum({shown})"));
         let keys = marked(KEYS, &format!("count({ranked})"));
         format!("({shown} and on ({by}) topk({top}, {ranked})) or {total} or {keys}")
     }
 
-    /// Returns the query for the numbers of all keys. Samples of streams take precedence over scraped samples, and nothing is
-    /// added up twice: if a key has several series, for example from two scraping servers, the largest one counts.
+    /// Returns the query for the numbers of all keys. Samples of streams take precedence over
+    /// scraped samples, and nothing is added up twice: if a key has several series, for example
+    /// from two scraping servers, the largest one counts.
     fn per_key(&self, range: Lookback) -> String {
-        let ([probe, node], direction) =
-            ([&self.probe, &self.node].map(|text| quoted(text)), self.direction.name());
+        let ([probe, node], direction) = (
+            [&self.probe, &self.node].map(|text| quoted(text)),
+            self.direction.name(),
+        );
         let own = format!("probe={probe},direction=\"{direction}\"");
         let sent = self.summed(&format!("{own},node={node},job=\"\""), range, "");
         if self.is_of_windows() {
@@ -96,13 +114,19 @@ impl HistorySubject {
                 range.text()
             )
         };
-        let of_node = format!(" and on (job, instance) ({} or {})", info("node"), info("exported_node"));
+        let of_node = format!(
+            " and on (job, instance) ({} or {})",
+            info("node"),
+            info("exported_node")
+        );
         let scraped = self.summed(&format!("{own},job!=\"\""), range, &of_node);
         format!("({sent} or {scraped})")
     }
 
     fn summed(&self, labels: &str, range: Lookback, condition: &str) -> String {
-        let ExportedNumber { name, by, parts, .. } = &self.number;
+        let ExportedNumber {
+            name, by, parts, ..
+        } = &self.number;
         let function = match (self.kind(), self.is_of_windows()) {
             (ChartKind::Increase, true) => "sum_over_time",
             (ChartKind::Increase, false) => "increase",
@@ -110,7 +134,10 @@ impl HistorySubject {
             (ChartKind::Min, _) => "min_over_time",
             (ChartKind::Or | ChartKind::Last, _) => "last_over_time",
         };
-        let numbers = format!("({function}({name}{{{labels}}}{}){condition})", range.text());
+        let numbers = format!(
+            "({function}({name}{{{labels}}}{}){condition})",
+            range.text()
+        );
         let join = match self.rule {
             MergeRule::Sum => "sum",
             MergeRule::Min => "min",
@@ -120,19 +147,30 @@ impl HistorySubject {
             [] => numbers,
             parts => format!("{join} without ({}) {numbers}", parts.join(", ")),
         };
-        if by.is_empty() { format!("max({whole})") } else { format!("max by ({}) ({whole})", by.join(", ")) }
+        if by.is_empty() {
+            format!("max({whole})")
+        } else {
+            format!("max by ({}) ({whole})", by.join(", "))
+        }
     }
 }
 
 impl Lookback {
     fn text(self) -> String {
-        format!("[{}s]{}", self.seconds, if self.is_whole { " @ end()" } else { "" })
+        format!(
+            "[{}s]{}",
+            self.seconds,
+            if self.is_whole { " @ end()" } else { "" }
+        )
     }
 }
 
 /// Returns a text in quotation marks.
 fn quoted(text: &str) -> String {
-    let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let escaped = text
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n");
     format!("\"{escaped}\"")
 }
 
@@ -150,8 +188,17 @@ mod tests {
 
     fn subject(kind: MapKind, slots: usize, temporality: Temporality) -> HistorySubject {
         let (key, value) = (Layout::unsigned(2), Layout::unsigned(8));
-        let layout = Arc::new(TableLayout { kind, key, value, slots, inner: None });
-        let mut head = MetricHead { temporality, ..MetricHead::new(Direction::Egress, "m", "m", layout) };
+        let layout = Arc::new(TableLayout {
+            kind,
+            key,
+            value,
+            slots,
+            inner: None,
+        });
+        let mut head = MetricHead {
+            temporality,
+            ..MetricHead::new(Direction::Egress, "m", "m", layout)
+        };
         head.series.merge = Some(MergeRules::default());
         let metric: Arc<Metric> = Arc::new(head.into());
         let number = ExportedNumber::new(&metric, "", &BTreeMap::new()).unwrap();
@@ -168,7 +215,10 @@ mod tests {
     }
 
     fn steps(step: u64) -> HistorySteps {
-        let query = ChartQuery { step: Some(Duration::from_secs(step)), ..ChartQuery::default() };
+        let query = ChartQuery {
+            step: Some(Duration::from_secs(step)),
+            ..ChartQuery::default()
+        };
         HistorySteps::new(&query, 1_000_000_000_000_000_000, None).unwrap()
     }
 
@@ -209,6 +259,10 @@ mod tests {
     fn a_live_number_is_the_last_one() {
         let subject = subject(MapKind::Hash, 1, Temporality::Live);
         assert_eq!(subject.kind(), ChartKind::Last);
-        assert!(subject.expression(steps(600), 1).contains("last_over_time(m{"));
+        assert!(
+            subject
+                .expression(steps(600), 1)
+                .contains("last_over_time(m{")
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Charts beyond the retained windows, from a server with the API of Prometheus that stores the samples of this daemon.
+//! Charts beyond the retained windows, from a server with the API of Prometheus that stores the
+//! samples of this daemon.
 
 pub mod answer;
 pub mod ask;

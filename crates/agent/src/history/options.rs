@@ -11,10 +11,12 @@ const PLACES: usize = 4;
 
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct HistoryOptions {
-    /// Prometheus-compatible server with the samples of this daemon, for charts beyond the retained windows
+    /// Prometheus-compatible server with the samples of this daemon, for charts beyond the retained
+    /// windows
     #[arg(long, value_name = "URL")]
     pub history: Option<SampleServer>,
-    /// Authorities that have signed its certificate (PEM), read for each question; by default those of the system
+    /// Authorities that have signed its certificate (PEM), read for each question; by default those
+    /// of the system
     #[arg(long, value_name = "FILE", requires = "history")]
     pub history_ca: Option<PathBuf>,
     /// Token that it asks for (Authorization: Bearer), read for each question
@@ -37,17 +39,31 @@ pub struct HistorySource {
 impl HistorySource {
     /// Returns the server; `None` without one. An error names the option and what is wrong.
     pub fn open(options: HistoryOptions) -> Result<Option<Self>, String> {
-        let HistoryOptions { history, history_ca: ca, history_token: token, history_tenant: tenant } =
-            options;
-        let Some(server) = history else { return Ok(None) };
+        let HistoryOptions {
+            history,
+            history_ca: ca,
+            history_token: token,
+            history_tenant: tenant,
+        } = options;
+        let Some(server) = history else {
+            return Ok(None);
+        };
         if token.is_some() && server.is_exposed() {
             return Err("--history-token needs https beyond this machine".to_owned());
         }
-        let is_name = |name: &String| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
+        let is_name =
+            |name: &String| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
         if tenant.as_ref().is_some_and(|tenant| !is_name(tenant)) {
-            return Err("--history-tenant: a tenant has letters, digits and signs of ASCII".to_owned());
+            return Err(
+                "--history-tenant: a tenant has letters, digits and signs of ASCII".to_owned(),
+            );
         }
-        let source = Self { server: server.of_tenant(tenant), ca, token, places: Semaphore::new(PLACES) };
+        let source = Self {
+            server: server.of_tenant(tenant),
+            ca,
+            token,
+            places: Semaphore::new(PLACES),
+        };
         source.credentials()?;
         Ok(Some(source))
     }
@@ -62,7 +78,8 @@ impl HistorySource {
                 .map_err(|error| trusted::wrong("--history-ca", path, &error))?;
         }
         if let Some(path) = &self.token {
-            let text = String::from_utf8_lossy(&trusted::of_option("--history-token", path)?).into_owned();
+            let text =
+                String::from_utf8_lossy(&trusted::of_option("--history-token", path)?).into_owned();
             let with = credentials.token(text.trim());
             credentials = with.map_err(|error| trusted::wrong("--history-token", path, &error))?;
         }
@@ -83,11 +100,28 @@ mod tests {
                 history_token: token.map(PathBuf::from),
                 ..HistoryOptions::default()
             };
-            HistorySource::open(options).map(|source| source.map(|source| source.server.to_string()))
+            HistorySource::open(options)
+                .map(|source| source.map(|source| source.server.to_string()))
         };
-        assert_eq!(HistorySource::open(HistoryOptions::default()).unwrap().map(|_| ()), None);
-        assert_eq!(open("http://a:9090", None).unwrap().as_deref(), Some("a:9090"));
-        assert!(open("http://a:9090", Some("/none")).unwrap_err().contains("https"));
-        assert!(open("https://a:9090", Some("/none")).unwrap_err().contains("/none of --history-token"));
+        assert_eq!(
+            HistorySource::open(HistoryOptions::default())
+                .unwrap()
+                .map(|_| ()),
+            None
+        );
+        assert_eq!(
+            open("http://a:9090", None).unwrap().as_deref(),
+            Some("a:9090")
+        );
+        assert!(
+            open("http://a:9090", Some("/none"))
+                .unwrap_err()
+                .contains("https")
+        );
+        assert!(
+            open("https://a:9090", Some("/none"))
+                .unwrap_err()
+                .contains("/none of --history-token")
+        );
     }
 }

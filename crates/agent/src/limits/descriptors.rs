@@ -1,18 +1,19 @@
-//! The file descriptors of the daemon. Each map, program, attachment, connection and file needs a descriptor.
-//! Probes leave some descriptors to connections and files.
+//! The file descriptors of the daemon. Each map, program, attachment, connection and file needs a
+//! descriptor. Probes leave some descriptors to connections and files.
 
 use std::fs;
 
 use rustix::process::{Resource, getrlimit};
 
-/// The directory that contains a link for each open descriptor. Since Linux 6.2 the size of the directory is
-/// the number of descriptors.
+/// The directory that contains a link for each open descriptor. Since Linux 6.2 the size of the
+/// directory is the number of descriptors.
 const OPEN: &str = "/proc/self/fd";
-/// The part of the descriptors that probes leave to connections and files, and the largest number of these.
+/// The part of the descriptors that probes leave to connections and files, and the largest number
+/// of these.
 const RESERVE_PART: u64 = 4;
 const RESERVE: u64 = 4096;
-/// The number of descriptors that a probe needs in addition to its maps and programs: for some attachments,
-/// journals and rings.
+/// The number of descriptors that a probe needs in addition to its maps and programs: for some
+/// attachments, journals and rings.
 const BESIDE: u64 = 16;
 
 /// The number of open descriptors, and the limit; `None` if there is no limit.
@@ -26,11 +27,14 @@ impl Descriptors {
     pub fn now() -> Self {
         let size = fs::metadata(OPEN).map_or(0, |directory| directory.len());
         let count = || fs::read_dir(OPEN).map_or(0, |entries| entries.count() as u64);
-        Self { open: if size > 0 { size } else { count() }, limit: getrlimit(Resource::Nofile).current }
+        Self {
+            open: if size > 0 { size } else { count() },
+            limit: getrlimit(Resource::Nofile).current,
+        }
     }
 
-    /// Returns the reason to refuse a probe that needs `needed` descriptors; `None` if there are enough.
-    /// `promised` is the number for all probes, some of which may be loading.
+    /// Returns the reason to refuse a probe that needs `needed` descriptors; `None` if there are
+    /// enough. `promised` is the number for all probes, some of which may be loading.
     pub fn refusal(self, needed: u64, promised: u64) -> Option<String> {
         let limit = self.limit?;
         let reserve = (limit / RESERVE_PART).min(RESERVE);
@@ -61,7 +65,10 @@ mod tests {
             assert!(refused.unwrap().contains("LimitNOFILE="));
         }
         assert_eq!(of(u64::MAX, None).refusal(1, 1), None);
-        assert_eq!(of(0, Some(1 << 20)).refusal((1 << 20) - RESERVE - BESIDE, 0), None);
+        assert_eq!(
+            of(0, Some(1 << 20)).refusal((1 << 20) - RESERVE - BESIDE, 0),
+            None
+        );
     }
 
     #[test]

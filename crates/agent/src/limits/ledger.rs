@@ -1,5 +1,5 @@
-//! The shares of the kernel that probes take. A share is reserved before the kernel objects are made, and released when its
-//! owner is dropped.
+//! The shares of the kernel that probes take. A share is reserved before the kernel objects are
+//! made, and released when its owner is dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -47,8 +47,8 @@ impl Drop for Share {
     }
 }
 
-/// The place of a probe that is being created. A drop releases the place. By then, either the list of probes counts the
-/// probe, or the creation has failed.
+/// The place of a probe that is being created. A drop releases the place. By then, either the list
+/// of probes counts the probe, or the creation has failed.
 #[derive(Debug)]
 pub struct ProbePlace {
     ledger: Arc<Ledger>,
@@ -63,8 +63,14 @@ impl Drop for ProbePlace {
 
 impl Ledger {
     pub fn new(limits: RequestLimits) -> Arc<Self> {
-        let (taken, creating, spares) = (Mutex::default(), Mutex::default(), SpareShares::default());
-        Arc::new(Self { limits, taken, creating, spares })
+        let (taken, creating, spares) =
+            (Mutex::default(), Mutex::default(), SpareShares::default());
+        Arc::new(Self {
+            limits,
+            taken,
+            creating,
+            spares,
+        })
     }
 
     /// Refuses sources and objects that are too large.
@@ -72,19 +78,36 @@ impl Ledger {
         let limit = self.limits.max_source_bytes;
         let mut findings = Vec::new();
         for (name, direction) in [("ingress", &document.ingress), ("egress", &document.egress)] {
-            let Some(DirectionDocument { source, object, files, .. }) = direction else { continue };
-            let beside: usize = files.iter().flat_map(|files| files.values()).map(String::len).sum();
+            let Some(DirectionDocument {
+                source,
+                object,
+                files,
+                ..
+            }) = direction
+            else {
+                continue;
+            };
+            let beside: usize = files
+                .iter()
+                .flat_map(|files| files.values())
+                .map(String::len)
+                .sum();
             for (what, text, beside) in [("source", source, beside), ("object", object, 0)] {
                 let bytes = (text.as_ref().map_or(0, String::len) + beside) as u64;
                 if bytes > limit {
                     let with = if beside > 0 { " with its files" } else { "" };
-                    let message =
-                        format!("the {what}{with} has {bytes} bytes; --max-source-bytes allows {limit}");
+                    let message = format!(
+                        "the {what}{with} has {bytes} bytes; --max-source-bytes allows {limit}"
+                    );
                     findings.push(Finding::config(format!("{name}.{what}"), message));
                 }
             }
         }
-        if findings.is_empty() { Ok(()) } else { Err(findings.into()) }
+        if findings.is_empty() {
+            Ok(())
+        } else {
+            Err(findings.into())
+        }
     }
 
     /// Reserves the place of a probe that is about to be created. `probes` are the existing probes.
@@ -95,16 +118,26 @@ impl Ledger {
     ) -> Result<ProbePlace, Rejection> {
         let mut creating = self.creating.lock();
         let probes = probes.read();
-        let others = creating.iter().filter(|name| !probes.contains_key(*name)).count();
+        let others = creating
+            .iter()
+            .filter(|name| !probes.contains_key(*name))
+            .count();
         let (count, limit) = (probes.len() + others, self.limits.max_probes);
         if count >= limit {
             let message = format!(
                 "there are {count} probes, and --max-probes allows {limit}: remove one that is not needed"
             );
-            return Err(Finding { field: None, ..Finding::config("", message) }.into());
+            return Err(Finding {
+                field: None,
+                ..Finding::config("", message)
+            }
+            .into());
         }
         creating.insert(name.to_owned());
-        Ok(ProbePlace { ledger: Arc::clone(self), name: name.to_owned() })
+        Ok(ProbePlace {
+            ledger: Arc::clone(self),
+            name: name.to_owned(),
+        })
     }
 
     /// Registers an owner that releases its share if a probe needs more than the limits leave.
@@ -112,32 +145,52 @@ impl Ledger {
         self.spares.add(spare);
     }
 
-    /// Reserves the share of a probe that is about to be loaded. `replaced` is the share that is released for it. The
-    /// findings name every limit that would be exceeded.
-    pub fn take(self: &Arc<Self>, needed: &Footprint, replaced: Option<&Share>) -> Result<Share, Rejection> {
+    /// Reserves the share of a probe that is about to be loaded. `replaced` is the share that is
+    /// released for it. The findings name every limit that would be exceeded.
+    pub fn take(
+        self: &Arc<Self>,
+        needed: &Footprint,
+        replaced: Option<&Share>,
+    ) -> Result<Share, Rejection> {
         let taken = self.take_now(needed, replaced);
-        if taken.is_err() && self.spares.give_up() { self.take_now(needed, replaced) } else { taken }
+        if taken.is_err() && self.spares.give_up() {
+            self.take_now(needed, replaced)
+        } else {
+            taken
+        }
     }
 
-    fn take_now(self: &Arc<Self>, needed: &Footprint, replaced: Option<&Share>) -> Result<Share, Rejection> {
+    fn take_now(
+        self: &Arc<Self>,
+        needed: &Footprint,
+        replaced: Option<&Share>,
+    ) -> Result<Share, Rejection> {
         let limits = &self.limits;
         let mut findings = Vec::new();
         let mut refuse = |place: Option<&Finding>, message| {
-            let nowhere = || Finding { field: None, ..Finding::new(Stage::Load, "", "") };
-            findings.push(Finding { message, ..place.cloned().unwrap_or_else(nowhere) });
+            let nowhere = || Finding {
+                field: None,
+                ..Finding::new(Stage::Load, "", "")
+            };
+            findings.push(Finding {
+                message,
+                ..place.cloned().unwrap_or_else(nowhere)
+            });
         };
         for (field, instructions) in &needed.instructions {
             let limit = limits.max_instructions;
             if *instructions > limit {
-                let message =
-                    format!("the program has {instructions} instructions; --max-instructions allows {limit}");
+                let message = format!(
+                    "the program has {instructions} instructions; --max-instructions allows {limit}"
+                );
                 refuse(Some(&Finding::new(Stage::Load, field, "")), message);
             }
         }
         if needed.maps > limits.max_maps {
             let (maps, limit) = (needed.maps, limits.max_maps);
-            let message =
-                format!("the probe has {maps} maps, those of twins counted twice; --max-maps allows {limit}");
+            let message = format!(
+                "the probe has {maps} maps, those of twins counted twice; --max-maps allows {limit}"
+            );
             refuse(None, message);
         }
         let largest = match &needed.largest {
@@ -195,17 +248,24 @@ impl Ledger {
     }
 
     fn add(self: &Arc<Self>, all: &mut Taken, needed: &Footprint) -> Share {
-        // A request whose sum overflows was refused before. The limit has not refused a stored probe, but no
-        // kernel could hold one of this size.
+        // A request whose sum overflows was refused before. The limit has not refused a stored
+        // probe, but no kernel could hold one of this size.
         let map_bytes = needed.map_bytes.min(u64::MAX - all.map_bytes);
         all.map_bytes += map_bytes;
         all.programs += needed.programs;
         let descriptors = needed.maps + needed.programs;
         all.descriptors += descriptors;
-        self.share(Taken { map_bytes, programs: needed.programs, descriptors })
+        self.share(Taken {
+            map_bytes,
+            programs: needed.programs,
+            descriptors,
+        })
     }
 
     fn share(self: &Arc<Self>, taken: Taken) -> Share {
-        Share { ledger: Arc::clone(self), taken }
+        Share {
+            ledger: Arc::clone(self),
+            taken,
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! The limits for this host's resources that requests may use. Each limit is an option of `serve`, and each
-//! refusal names the option.
+//! The limits for this host's resources that requests may use. Each limit is an option of `serve`,
+//! and each refusal names the option.
 
 pub mod descriptors;
 pub mod ledger;

@@ -1,4 +1,5 @@
-//! A queue for work of which only a few tasks may run at once. All other tasks wait for a limited time.
+//! A queue for work of which only a few tasks may run at once. All other tasks wait for a limited
+//! time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,18 +49,29 @@ impl Queue {
     pub fn new(work: &'static str, option: &'static str, limit: usize) -> Self {
         // A semaphore has a largest number of places.
         let limit = limit.min(Semaphore::MAX_PERMITS);
-        Self { work, option, places: Arc::new(Semaphore::new(limit)), limit, waiting: AtomicUsize::new(0) }
+        Self {
+            work,
+            option,
+            places: Arc::new(Semaphore::new(limit)),
+            limit,
+            waiting: AtomicUsize::new(0),
+        }
     }
 
-    /// Waits for a place, and returns it; a drop releases the place. Fails at once if too many requests
-    /// already wait.
+    /// Waits for a place, and returns it; a drop releases the place. Fails at once if too many
+    /// requests already wait.
     pub async fn take(&self) -> Result<OwnedSemaphorePermit, Busy> {
         if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
             return Ok(place);
         }
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
         let _waiting = QueueGuard(&self.waiting);
-        let busy = Busy { work: self.work, option: self.option, limit: self.limit, waiting: before };
+        let busy = Busy {
+            work: self.work,
+            option: self.option,
+            limit: self.limit,
+            waiting: before,
+        };
         if before >= self.limit.saturating_mul(WAITING) {
             return Err(busy);
         }
@@ -86,8 +98,14 @@ mod tests {
         tokio::task::yield_now().await;
         let begun = tokio::time::Instant::now();
         let busy = queue.take().await.unwrap_err().to_string();
-        assert!(begun.elapsed().is_zero(), "it has waited before it was sent away");
-        assert!(busy.contains("--max-tests") && busy.contains("2 run") && busy.contains("32 wait"), "{busy}");
+        assert!(
+            begun.elapsed().is_zero(),
+            "it has waited before it was sent away"
+        );
+        assert!(
+            busy.contains("--max-tests") && busy.contains("2 run") && busy.contains("32 wait"),
+            "{busy}"
+        );
         drop(places);
         for waiting in waiting {
             waiting.await.unwrap().unwrap();

@@ -26,7 +26,12 @@ impl SpareShares {
     pub fn give_up(&self) -> bool {
         let known = self.0.lock().clone();
         // Each owner is asked.
-        known.iter().filter_map(Weak::upgrade).filter(|spare| spare.give_up()).count() > 0
+        known
+            .iter()
+            .filter_map(Weak::upgrade)
+            .filter(|spare| spare.give_up())
+            .count()
+            > 0
     }
 }
 
@@ -48,7 +53,9 @@ mod tests {
     #[test]
     fn all_shares_are_given_up_once() {
         let spares = SpareShares::default();
-        let owners: Vec<Arc<Owner>> = (0..3).map(|_| Arc::new(Owner(AtomicBool::new(true)))).collect();
+        let owners: Vec<Arc<Owner>> = (0..3)
+            .map(|_| Arc::new(Owner(AtomicBool::new(true))))
+            .collect();
         for owner in &owners {
             let owner: Arc<dyn SpareShare> = owner.clone();
             spares.add(&owner);

@@ -44,7 +44,10 @@ pub struct TooManyStreams {
 
 impl Streams {
     pub fn new(limit: EachAndAll) -> Arc<Self> {
-        Arc::new(Self { limit, open: Mutex::default() })
+        Arc::new(Self {
+            limit,
+            open: Mutex::default(),
+        })
     }
 
     /// Takes a place for a stream of this client.
@@ -63,12 +66,20 @@ impl Streams {
         }
         if open.all >= self.limit.all {
             let whose = "all clients have".to_owned();
-            return Err(TooManyStreams { whose, open: open.all, limit: self.limit.all, scope: " in all" });
+            return Err(TooManyStreams {
+                whose,
+                open: open.all,
+                limit: self.limit.all,
+                scope: " in all",
+            });
         }
         open.all += 1;
         open.by.insert(who.clone(), own + 1);
         drop(open);
-        Ok(StreamPlace { streams: Arc::clone(self), who })
+        Ok(StreamPlace {
+            streams: Arc::clone(self),
+            who,
+        })
     }
 }
 
@@ -102,7 +113,10 @@ mod tests {
         );
         let third = streams.take(&b).unwrap();
         let refused = streams.take(&b).unwrap_err().to_string();
-        assert!(refused.contains("all clients have 3") && refused.contains("allows 3 in all"), "{refused}");
+        assert!(
+            refused.contains("all clients have 3") && refused.contains("allows 3 in all"),
+            "{refused}"
+        );
         drop((first, third));
         let _places = [streams.take(&a).unwrap(), streams.take(&b).unwrap()];
         assert_eq!(streams.open.lock().by.len(), 2);

@@ -42,9 +42,15 @@ pub struct Build {
 impl Build {
     /// Writes the configurations with `object` in place of `source`.
     pub async fn run(self, reporter: &Reporter) -> Result<(), CommandError> {
-        let mut probes = files::read_with(&self.file, [self.ingress.as_deref(), self.egress.as_deref()])?;
+        let mut probes = files::read_with(
+            &self.file,
+            [self.ingress.as_deref(), self.egress.as_deref()],
+        )?;
         // The operator's own sources are compiled on the operator's own machine.
-        let compiler = Toolchain::discover(CompilerOptions { allow_unconfined_compiler: true }).known();
+        let compiler = Toolchain::discover(CompilerOptions {
+            allow_unconfined_compiler: true,
+        })
+        .known();
         let compiler = compiler.map_err(CommandError::NoCompiler)?;
         if let Some(btf) = &self.btf {
             compiler.take_types_from(btf);
@@ -73,8 +79,15 @@ async fn compile(
     single_buffer: bool,
     probe: &mut ProbeFile,
 ) -> Result<Vec<Finding>, CommandError> {
-    let ProbeFile { name, config: document, sources } = probe;
-    let refused = |rejection| CommandError::Rejected { rejection, sources: Box::new(sources.clone()) };
+    let ProbeFile {
+        name,
+        config: document,
+        sources,
+    } = probe;
+    let refused = |rejection| CommandError::Rejected {
+        rejection,
+        sources: Box::new(sources.clone()),
+    };
     let mut warnings = Vec::new();
     // The interface may be named when the configuration is applied.
     let mut checked = document.clone();
@@ -83,7 +96,9 @@ async fn compile(
     }
     let valid = ProbeConfig::validate(name, &checked).map_err(refused)?;
     for (direction, config) in valid.directions() {
-        let Code::Source(source) = &config.code else { continue };
+        let Code::Source(source) = &config.code else {
+            continue;
+        };
         let field = format!("{direction}.source");
         let unit = valid.unit((direction, config), source, &field, !single_buffer);
         let object = compiler.compile(&unit).await.map_err(refused)?;
@@ -104,11 +119,15 @@ async fn compile(
 fn document(mut probes: Vec<ProbeFile>) -> Result<Value, CommandError> {
     let value = |config: ConfigDocument| serde_json::to_value(config).map_err(std::io::Error::from);
     if let [ProbeFile { .. }] = &probes[..] {
-        let ProbeFile { name, mut config, .. } = probes.remove(0);
+        let ProbeFile {
+            name, mut config, ..
+        } = probes.remove(0);
         config.name.get_or_insert(name);
         return Ok(value(config)?);
     }
-    let named = probes.into_iter().map(|ProbeFile { name, config, .. }| Ok((name, value(config)?)));
+    let named = probes
+        .into_iter()
+        .map(|ProbeFile { name, config, .. }| Ok((name, value(config)?)));
     let named: Result<Map<String, Value>, std::io::Error> = named.collect();
     Ok(json!({ "probes": named? }))
 }

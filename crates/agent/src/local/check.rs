@@ -26,14 +26,33 @@ pub struct Check {
 
 impl Check {
     pub fn ok(name: &'static str, found: impl Into<String>) -> Self {
-        Self { name, verdict: CheckVerdict::Ok, found: found.into(), change: None }
+        Self {
+            name,
+            verdict: CheckVerdict::Ok,
+            found: found.into(),
+            change: None,
+        }
     }
 
-    pub fn warning(name: &'static str, found: impl Into<String>, change: impl Into<String>) -> Self {
-        Self { name, verdict: CheckVerdict::Warning, found: found.into(), change: Some(change.into()) }
+    pub fn warning(
+        name: &'static str,
+        found: impl Into<String>,
+        change: impl Into<String>,
+    ) -> Self {
+        Self {
+            name,
+            verdict: CheckVerdict::Warning,
+            found: found.into(),
+            change: Some(change.into()),
+        }
     }
 
     pub fn failed(name: &'static str, found: impl Into<String>, change: impl Into<String>) -> Self {
-        Self { name, verdict: CheckVerdict::Failed, found: found.into(), change: Some(change.into()) }
+        Self {
+            name,
+            verdict: CheckVerdict::Failed,
+            found: found.into(),
+            change: Some(change.into()),
+        }
     }
 }

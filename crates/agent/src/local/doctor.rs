@@ -18,8 +18,8 @@ use twinprobe_kernel::{TcAhead, XdpNeighbour};
 /// The most attachments that `doctor` names because their numbers differ from those on the wire.
 const PROBES: usize = 4;
 
-/// Shows what this kernel, the privileges of this user, file systems and limits allow, and what to change. Fails if the
-/// daemon could not run here.
+/// Shows what this kernel, the privileges of this user, file systems and limits allow, and what to
+/// change. Fails if the daemon could not run here.
 #[derive(Debug, Args)]
 pub struct Doctor {
     /// Examine the store in this state directory as well: every page and every window
@@ -39,9 +39,21 @@ impl Doctor {
         checks.push(daemon(session).await);
         checks.extend(wire(session).await);
         checks.extend(self.state_dir.as_deref().map(store::examine));
-        self.view.output.show(&checks, |screen| render(&checks, screen))?;
-        let failed = checks.iter().filter(|check| check.verdict == CheckVerdict::Failed).count();
-        if failed == 0 { Ok(()) } else { Err(CommandError::Unfit { failed, total: checks.len() }) }
+        self.view
+            .output
+            .show(&checks, |screen| render(&checks, screen))?;
+        let failed = checks
+            .iter()
+            .filter(|check| check.verdict == CheckVerdict::Failed)
+            .count();
+        if failed == 0 {
+            Ok(())
+        } else {
+            Err(CommandError::Unfit {
+                failed,
+                total: checks.len(),
+            })
+        }
     }
 }
 
@@ -49,15 +61,26 @@ impl Doctor {
 fn neighbours() -> Option<Check> {
     let found = twinprobe_kernel::neighbours().map_err(|error| {
         let advice = "as root, in the network namespace of the interfaces";
-        Check::warning("xdp", format!("the programs at interfaces can't be listed: {error}"), advice)
+        Check::warning(
+            "xdp",
+            format!("the programs at interfaces can't be listed: {error}"),
+            advice,
+        )
     });
     found.map_or_else(Some, |found| owners(&found))
 }
 
 fn owners(found: &[XdpNeighbour]) -> Option<Check> {
-    let said: Vec<String> = found.iter().map(|at| format!("{}: {}", at.interface, at.described)).collect();
+    let said: Vec<String> = found
+        .iter()
+        .map(|at| format!("{}: {}", at.interface, at.described))
+        .collect();
     let said = said.join("; ");
-    let foreign: Vec<&str> = found.iter().filter(|at| !at.is_own).map(|at| at.interface.as_str()).collect();
+    let foreign: Vec<&str> = found
+        .iter()
+        .filter(|at| !at.is_own)
+        .map(|at| at.interface.as_str())
+        .collect();
     if foreign.is_empty() {
         return (!found.is_empty()).then(|| Check::ok("xdp", said));
     }
@@ -69,17 +92,30 @@ fn owners(found: &[XdpNeighbour]) -> Option<Check> {
     Some(Check::warning("xdp", said, advice))
 }
 
-/// Names the TC programs of others that run before probes; `None` if there are none. Without the right to list them, the check of
-/// XDP has said so.
+/// Names the TC programs of others that run before probes; `None` if there are none. Without the
+/// right to list them, the check of XDP has said so.
 fn ahead() -> Option<Check> {
-    twinprobe_kernel::tc_ahead().ok().and_then(|found| before_probes(&found))
+    twinprobe_kernel::tc_ahead()
+        .ok()
+        .and_then(|found| before_probes(&found))
 }
 
 fn before_probes(found: &[TcAhead]) -> Option<Check> {
-    let said = found.iter().map(|TcAhead { interface, direction, name, id, pin }| {
-        let pin = pin.as_ref().map(|pin| format!(", pinned as {}", pin.display())).unwrap_or_default();
-        format!("{interface} {direction}: {name} (id {id}{pin})")
-    });
+    let said = found.iter().map(
+        |TcAhead {
+             interface,
+             direction,
+             name,
+             id,
+             pin,
+         }| {
+            let pin = pin
+                .as_ref()
+                .map(|pin| format!(", pinned as {}", pin.display()))
+                .unwrap_or_default();
+            format!("{interface} {direction}: {name} (id {id}{pin})")
+        },
+    );
     let said: Vec<String> = said.collect();
     (!said.is_empty()).then(|| {
         Check::warning(
@@ -93,8 +129,15 @@ fn before_probes(found: &[TcAhead]) -> Option<Check> {
 }
 
 fn compiler() -> Check {
-    match Toolchain::discover(CompilerOptions { allow_unconfined_compiler: false }).known() {
-        Ok(compiler) => Check::ok("compiler", format!("{}, {}", compiler.clang.display(), compiler.version)),
+    match Toolchain::discover(CompilerOptions {
+        allow_unconfined_compiler: false,
+    })
+    .known()
+    {
+        Ok(compiler) => Check::ok(
+            "compiler",
+            format!("{}, {}", compiler.clang.display(), compiler.version),
+        ),
         Err(error) => Check::warning(
             "compiler",
             error,
@@ -109,7 +152,10 @@ async fn daemon(session: &Session) -> Check {
         return Check::warning("daemon", "several servers are given", "give one --server");
     };
     match client.ready().await {
-        Ok(_) => Check::ok("daemon", format!("answers at {}", session.fleet.nodes()[0].name)),
+        Ok(_) => Check::ok(
+            "daemon",
+            format!("answers at {}", session.fleet.nodes()[0].name),
+        ),
         Err(error) => Check::warning(
             "daemon",
             with_causes(&error),
@@ -118,13 +164,28 @@ async fn daemon(session: &Session) -> Check {
     }
 }
 
-/// Returns the probes of the daemon whose numbers differ from those on the wire, and why; `None` if there are none, or no daemon.
+/// Returns the probes of the daemon whose numbers differ from those on the wire, and why; `None` if
+/// there are none, or no daemon.
 async fn wire(session: &Session) -> Option<Check> {
-    let probes = session.fleet.one().ok()?.probes().await.ok()?.read().ok()?.probes;
+    let probes = session
+        .fleet
+        .one()
+        .ok()?
+        .probes()
+        .await
+        .ok()?
+        .read()
+        .ok()?
+        .probes;
     let said = probes.iter().flat_map(|probe| {
         let places = probe.interfaces.iter();
         places.filter_map(|at| {
-            Some(format!("{} on {}: {}", probe.name, at.interface, at.approximate.as_ref()?))
+            Some(format!(
+                "{} on {}: {}",
+                probe.name,
+                at.interface,
+                at.approximate.as_ref()?
+            ))
         })
     });
     let mut said: Vec<String> = said.collect();
@@ -133,13 +194,23 @@ async fn wire(session: &Session) -> Option<Check> {
     if more > 0 {
         said.push(format!("and {more} more"));
     }
-    let advice = "follow the advice in these texts, or accept approximate numbers (docs/exactness.md)";
-    (!said.is_empty())
-        .then(|| Check::warning("wire", format!("numbers are approximate: {}", said.join("; ")), advice))
+    let advice =
+        "follow the advice in these texts, or accept approximate numbers (docs/exactness.md)";
+    (!said.is_empty()).then(|| {
+        Check::warning(
+            "wire",
+            format!("numbers are approximate: {}", said.join("; ")),
+            advice,
+        )
+    })
 }
 
 fn render(checks: &[Check], screen: Screen) -> String {
-    let widest = checks.iter().map(|check| check.name.len()).max().unwrap_or_default();
+    let widest = checks
+        .iter()
+        .map(|check| check.name.len())
+        .max()
+        .unwrap_or_default();
     let mut text = String::new();
     for check in checks {
         let (word, style) = match check.verdict {
@@ -148,9 +219,17 @@ fn render(checks: &[Check], screen: Screen) -> String {
             CheckVerdict::Failed => ("failed ", ERROR),
         };
         let name = screen.paint(HEADING, &format!("{:<widest$}", check.name));
-        text.push_str(&format!("{}  {name}  {}\n", screen.paint(style, word), check.found));
+        text.push_str(&format!(
+            "{}  {name}  {}\n",
+            screen.paint(style, word),
+            check.found
+        ));
         if let Some(change) = &check.change {
-            text.push_str(&format!("{:indent$}-> {change}\n", "", indent = widest + 11));
+            text.push_str(&format!(
+                "{:indent$}-> {change}\n",
+                "",
+                indent = widest + 11
+            ));
         }
     }
     text
@@ -170,11 +249,22 @@ mod tests {
         assert_eq!(owners(&[]), None);
         let own = at("eth0", "a dispatcher of twinprobe", true);
         let check = owners(std::slice::from_ref(&own)).unwrap();
-        assert_eq!((check.verdict, &*check.found), (CheckVerdict::Ok, "eth0: a dispatcher of twinprobe"));
+        assert_eq!(
+            (check.verdict, &*check.found),
+            (CheckVerdict::Ok, "eth0: a dispatcher of twinprobe")
+        );
         let check = owners(&[own, at("eth1", "a dispatcher of libxdp", false)]).unwrap();
         assert_eq!(check.verdict, CheckVerdict::Warning);
-        assert_eq!(check.found, "eth0: a dispatcher of twinprobe; eth1: a dispatcher of libxdp");
-        assert!(check.change.unwrap().contains("for probes on eth1 use hook tc"));
+        assert_eq!(
+            check.found,
+            "eth0: a dispatcher of twinprobe; eth1: a dispatcher of libxdp"
+        );
+        assert!(
+            check
+                .change
+                .unwrap()
+                .contains("for probes on eth1 use hook tc")
+        );
     }
 
     #[test]
@@ -188,9 +278,11 @@ mod tests {
             pin: Some("/run/bpfman/fs/prog_5".into()),
         }])
         .unwrap();
-        let expected =
-            "programs of others run before probes: eth0 ingress: cls (id 5, pinned as /run/bpfman/fs/prog_5)";
-        assert_eq!((check.verdict, &*check.found), (CheckVerdict::Warning, expected));
+        let expected = "programs of others run before probes: eth0 ingress: cls (id 5, pinned as /run/bpfman/fs/prog_5)";
+        assert_eq!(
+            (check.verdict, &*check.found),
+            (CheckVerdict::Warning, expected)
+        );
         assert!(check.change.unwrap().contains("position: first"));
     }
 
@@ -201,7 +293,14 @@ mod tests {
             Check::failed("jit", "off", "sysctl -w net.core.bpf_jit_enable=1"),
         ];
         assert_eq!(
-            render(&checks, Screen { width: 80, colour: false, wide: false }),
+            render(
+                &checks,
+                Screen {
+                    width: 80,
+                    colour: false,
+                    wide: false
+                }
+            ),
             "ok       kernel  6.18.0\nfailed   jit     off\n                 -> sysctl -w net.core.bpf_jit_enable=1\n"
         );
     }

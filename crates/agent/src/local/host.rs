@@ -13,7 +13,11 @@ use twinprobe_cli::output::units;
 const NEEDED: [(&str, u32); 2] = [("CAP_BPF", 39), ("CAP_NET_ADMIN", 12)];
 /// The capabilities without which some functions of the daemon do not work.
 const USEFUL: [(&str, u32, &str); 2] = [
-    ("CAP_PERFMON", 38, "programs with pointer arithmetic or loops over the packet are refused"),
+    (
+        "CAP_PERFMON",
+        38,
+        "programs with pointer arithmetic or loops over the packet are refused",
+    ),
     (
         "CAP_SYS_ADMIN",
         21,
@@ -35,7 +39,10 @@ pub struct MachineFiles {
 
 impl Default for MachineFiles {
     fn default() -> Self {
-        Self { proc: "/proc".into(), sys: "/sys".into() }
+        Self {
+            proc: "/proc".into(),
+            sys: "/sys".into(),
+        }
     }
 }
 
@@ -50,14 +57,21 @@ impl MachineFiles {
 }
 
 fn read(path: &Path) -> String {
-    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+    fs::read_to_string(path)
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 /// Makes all checks that need no trial.
 pub fn checks(host: &MachineFiles) -> Vec<Check> {
     let mut checks = vec![Check::ok(
         "kernel",
-        format!("{} ({})", host.proc("sys/kernel/osrelease"), std::env::consts::ARCH),
+        format!(
+            "{} ({})",
+            host.proc("sys/kernel/osrelease"),
+            std::env::consts::ARCH
+        ),
     )];
     checks.extend(privileges(host));
     checks.push(lockdown(host));
@@ -76,17 +90,29 @@ fn grace_periods() -> Option<Check> {
     let switch = twinprobe_kernel::left_on().ok().flatten()?;
     Some(Check::warning(
         "grace periods",
-        format!("a daemon that has died has left {} on, so all CPUs have more interrupts", switch.display()),
-        format!("start the daemon, which turns it off; or: echo 0 > {}", switch.display()),
+        format!(
+            "a daemon that has died has left {} on, so all CPUs have more interrupts",
+            switch.display()
+        ),
+        format!(
+            "start the daemon, which turns it off; or: echo 0 > {}",
+            switch.display()
+        ),
     ))
 }
 
 fn privileges(host: &MachineFiles) -> Vec<Check> {
     let status = host.proc("self/status");
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let effective = effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or_default();
+    let effective = effective
+        .and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok())
+        .unwrap_or_default();
     let has = |bit: u32| effective >> bit & 1 == 1 || effective >> SYS_ADMIN & 1 == 1 && bit != 12;
-    let lacking: Vec<&str> = NEEDED.iter().filter(|(_, bit)| !has(*bit)).map(|(name, _)| *name).collect();
+    let lacking: Vec<&str> = NEEDED
+        .iter()
+        .filter(|(_, bit)| !has(*bit))
+        .map(|(name, _)| *name)
+        .collect();
     if !lacking.is_empty() {
         return vec![Check::failed(
             "privileges",
@@ -95,10 +121,17 @@ fn privileges(host: &MachineFiles) -> Vec<Check> {
                 unit; its clients do not need these privileges",
         )];
     }
-    let mut checks = vec![Check::ok("privileges", "CAP_BPF and CAP_NET_ADMIN are there")];
+    let mut checks = vec![Check::ok(
+        "privileges",
+        "CAP_BPF and CAP_NET_ADMIN are there",
+    )];
     for (name, bit, without) in USEFUL {
         if !has(bit) {
-            checks.push(Check::warning("privileges", format!("no {name}: {without}"), format!("add {name}")));
+            checks.push(Check::warning(
+                "privileges",
+                format!("no {name}: {without}"),
+                format!("add {name}"),
+            ));
         }
     }
     checks
@@ -157,7 +190,11 @@ fn bpffs(host: &MachineFiles) -> Check {
             "not mounted",
             "the daemon mounts it if it may; else: mount -t bpf bpf /sys/fs/bpf",
         ),
-        None => Check::failed("bpf file system", "the kernel has none", "a kernel with CONFIG_BPF_SYSCALL=y"),
+        None => Check::failed(
+            "bpf file system",
+            "the kernel has none",
+            "a kernel with CONFIG_BPF_SYSCALL=y",
+        ),
     }
 }
 
@@ -166,7 +203,11 @@ fn limits(host: &MachineFiles) -> Check {
     let soft = |name: &str| -> Option<u64> {
         let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
         let word = line.split_whitespace().next()?;
-        if word == "unlimited" { Some(u64::MAX) } else { word.parse().ok() }
+        if word == "unlimited" {
+            Some(u64::MAX)
+        } else {
+            word.parse().ok()
+        }
     };
     let (files, locked) = (soft("Max open files"), soft("Max locked memory"));
     if files.is_some_and(|files| files < FILES) {
@@ -182,14 +223,24 @@ fn limits(host: &MachineFiles) -> Check {
         None => "not known".to_owned(),
     };
     let (files, locked) = (shown(files, units::count), shown(locked, units::bytes));
-    Check::ok("limits", format!("{files} open files, {locked} locked memory (counts before Linux 5.11)"))
+    Check::ok(
+        "limits",
+        format!("{files} open files, {locked} locked memory (counts before Linux 5.11)"),
+    )
 }
 
 fn state() -> Check {
     let path = Path::new(STATE);
-    let place = path.ancestors().find(|place| place.exists()).unwrap_or(Path::new("/"));
+    let place = path
+        .ancestors()
+        .find(|place| place.exists())
+        .unwrap_or(Path::new("/"));
     let Ok(found) = rustix::fs::statvfs(place) else {
-        return Check::warning("state", format!("{} can't be read", place.display()), "see --state-dir");
+        return Check::warning(
+            "state",
+            format!("{} can't be read", place.display()),
+            "see --state-dir",
+        );
     };
     let free = found.f_bavail.saturating_mul(found.f_frsize);
     let text = format!("{} free for {STATE}", units::bytes(free as f64));
@@ -211,7 +262,10 @@ fn state() -> Check {
 }
 
 fn interfaces(host: &MachineFiles) -> Check {
-    let entries = fs::read_dir(host.sys.join("class/net")).into_iter().flatten().flatten();
+    let entries = fs::read_dir(host.sys.join("class/net"))
+        .into_iter()
+        .flatten()
+        .flatten();
     let mut found: Vec<String> = entries
         .map(|entry| {
             let driver = fs::read_link(entry.path().join("device/driver")).ok();
@@ -225,7 +279,11 @@ fn interfaces(host: &MachineFiles) -> Check {
         .collect();
     found.sort();
     if found.is_empty() {
-        return Check::warning("interfaces", "none", "a daemon in a container needs the network of the host");
+        return Check::warning(
+            "interfaces",
+            "none",
+            "a daemon in a container needs the network of the host",
+        );
     }
     Check::ok("interfaces", found.join(", "))
 }
@@ -234,18 +292,30 @@ fn interfaces(host: &MachineFiles) -> Check {
 pub fn maps() -> Vec<Check> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let tried = MapKind::ALL.map(|kind| (kind.name(), operations(kind, cpus).err()));
-    let (works, lacks): (Vec<_>, Vec<_>) = tried.into_iter().partition(|(_, error)| error.is_none());
+    let (works, lacks): (Vec<_>, Vec<_>) =
+        tried.into_iter().partition(|(_, error)| error.is_none());
     if works.is_empty() {
-        let error =
-            lacks.into_iter().find_map(|(_, error)| error).map(|error| error.to_string()).unwrap_or_default();
+        let error = lacks
+            .into_iter()
+            .find_map(|(_, error)| error)
+            .map(|error| error.to_string())
+            .unwrap_or_default();
         let change = "run it as root; in a container, the seccomp profile must allow bpf(2)";
-        return vec![Check::failed("maps", format!("no map can be made: {error}"), change)];
+        return vec![Check::failed(
+            "maps",
+            format!("no map can be made: {error}"),
+            change,
+        )];
     }
-    let mut checks =
-        vec![Check::ok("maps", format!("{} of {} kinds", works.len(), works.len() + lacks.len()))];
+    let mut checks = vec![Check::ok(
+        "maps",
+        format!("{} of {} kinds", works.len(), works.len() + lacks.len()),
+    )];
     if !lacks.is_empty() {
-        let names: Vec<String> =
-            lacks.iter().filter_map(|(name, error)| Some(format!("{name} ({})", error.as_ref()?))).collect();
+        let names: Vec<String> = lacks
+            .iter()
+            .filter_map(|(name, error)| Some(format!("{name} ({})", error.as_ref()?)))
+            .collect();
         checks.push(Check::warning(
             "maps",
             format!("without {}", names.join(", ")),
@@ -256,76 +326,4 @@ pub fn maps() -> Vec<Check> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::local::check::CheckVerdict;
-
-    fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, MachineFiles) {
-        let directory = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = directory.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        let host = MachineFiles { proc: directory.path().join("proc"), sys: directory.path().join("sys") };
-        (directory, host)
-    }
-
-    #[test]
-    fn what_a_bare_machine_lacks_is_named_with_what_to_change() {
-        let (_directory, host) = host(&[
-            ("proc/self/status", "Name: x\nCapEff:\t0000000000001000\n"),
-            ("sys/kernel/security/lockdown", "none integrity [confidentiality]\n"),
-            ("proc/sys/net/core/bpf_jit_enable", "0\n"),
-            ("proc/filesystems", "nodev bpf\n"),
-            ("proc/self/limits", "Max open files            256      4096     files\n"),
-        ]);
-        let verdicts: Vec<(&str, CheckVerdict)> = [
-            privileges(&host).remove(0),
-            lockdown(&host),
-            jit(&host),
-            btf(&host),
-            bpffs(&host),
-            limits(&host),
-            interfaces(&host),
-        ]
-        .into_iter()
-        .inspect(|check| assert!(check.change.is_some(), "{check:?}"))
-        .map(|check| (check.name, check.verdict))
-        .collect();
-        use CheckVerdict::{Failed, Warning};
-        assert_eq!(
-            verdicts,
-            [
-                ("privileges", Failed),
-                ("lockdown", Failed),
-                ("jit", Warning),
-                ("btf", Warning),
-                ("bpf file system", Warning),
-                ("limits", Warning),
-                ("interfaces", Warning)
-            ]
-        );
-        assert!(privileges(&host)[0].found.contains("lacks CAP_BPF"), "{:?}", privileges(&host));
-    }
-
-    #[test]
-    fn a_fit_machine_has_nothing_to_change() {
-        let (_directory, host) = host(&[
-            ("proc/self/status", "CapEff:\t000001ffffffffff\n"),
-            ("proc/sys/net/core/bpf_jit_enable", "1\n"),
-            ("proc/self/mounts", "bpf /sys/fs/bpf bpf rw 0 0\n"),
-            (
-                "proc/self/limits",
-                "Max open files            1048576      1048576     files\nMax locked memory unlimited unlimited bytes\n",
-            ),
-            ("sys/kernel/btf/vmlinux", ""),
-            ("sys/class/net/ux0/mtu", "1500"),
-        ]);
-        let checks = [
-            privileges(&host),
-            vec![lockdown(&host), jit(&host), btf(&host), bpffs(&host), limits(&host), interfaces(&host)],
-        ];
-        assert!(checks.concat().iter().all(|check| check.verdict == CheckVerdict::Ok), "{checks:?}");
-    }
-}
+mod tests;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
-use twinprobe_api::{AddressNames, AskedPort, FoundName, NameList, NameOrigin, PodStatus, PortNames};
+use twinprobe_api::{
+    AddressNames, AskedPort, FoundName, NameList, NameOrigin, PodStatus, PortNames,
+};
 
 use crate::engine::pods::services::ServiceNames;
 use crate::names::dns::ReverseDns;
@@ -37,7 +39,11 @@ pub struct NameBook {
 impl NameBook {
     /// Opens the sources. An error names the option and the mistake.
     pub fn open(options: NameOptions) -> Result<Self, String> {
-        let NameOptions { names: mut kinds, names_dns, names_mmdb } = options;
+        let NameOptions {
+            names: mut kinds,
+            names_dns,
+            names_mmdb,
+        } = options;
         kinds.sort_by_key(|kind| NameOrigin::CHOICES.iter().position(|choice| choice == kind));
         kinds.dedup();
         let has = |kind| kinds.contains(&kind);
@@ -46,7 +52,10 @@ impl NameBook {
             hosts: has(NameOrigin::Hosts).then(|| SystemTable::hosts("/etc/hosts")),
             services: has(NameOrigin::Services).then(|| SystemTable::services("/etc/services")),
             dns: has(NameOrigin::Dns).then(|| ReverseDns::new(dns)),
-            places: names_mmdb.iter().map(|path| PlaceFile::open(path)).collect::<Result<_, _>>()?,
+            places: names_mmdb
+                .iter()
+                .map(|path| PlaceFile::open(path))
+                .collect::<Result<_, _>>()?,
             kinds: Vec::new(),
         };
         if !book.places.is_empty() {
@@ -66,8 +75,10 @@ impl NameBook {
         let until = Instant::now() + PATIENCE;
         // All queries are sent before the first answer is awaited.
         let begun = question.addresses.into_iter().map(|address| {
-            let dns =
-                self.dns.clone().map(|dns| tokio::spawn(async move { dns.names(address, PATIENCE).await }));
+            let dns = self
+                .dns
+                .clone()
+                .map(|dns| tokio::spawn(async move { dns.names(address, PATIENCE).await }));
             (address, dns)
         });
         let begun: Vec<_> = begun.collect();
@@ -76,35 +87,80 @@ impl NameBook {
             let mut names = self.near_names(address, cluster);
             let mut pending = false;
             if let Some(task) = dns {
-                let found = timeout_at(until, task).await.ok().and_then(Result::ok).flatten();
+                let found = timeout_at(until, task)
+                    .await
+                    .ok()
+                    .and_then(Result::ok)
+                    .flatten();
                 pending = found.is_none();
                 let found = found.iter().flat_map(|names| names.iter().cloned());
-                names.extend(found.map(|name| FoundName { name, from: NameOrigin::Dns }));
+                names.extend(found.map(|name| FoundName {
+                    name,
+                    from: NameOrigin::Dns,
+                }));
             }
             let places = self.places.iter().flat_map(|file| file.names(address));
-            names.extend(places.map(|name| FoundName { name, from: NameOrigin::Mmdb }));
-            addresses.push(AddressNames { address, names, pending });
+            names.extend(places.map(|name| FoundName {
+                name,
+                from: NameOrigin::Mmdb,
+            }));
+            addresses.push(AddressNames {
+                address,
+                names,
+                pending,
+            });
         }
         let ports = question.ports.iter().map(|port| self.port(port)).collect();
-        NameList { kinds: self.kinds.clone(), addresses, ports }
+        NameList {
+            kinds: self.kinds.clone(),
+            addresses,
+            ports,
+        }
     }
 
     /// Returns the names of an address that this machine knows without a query to a server.
     fn near_names(&self, address: IpAddr, cluster: &ClusterNames) -> Vec<FoundName> {
         let own = |pod: &&PodStatus| pod.addresses.contains(&address);
         let of_pods = cluster.pods.iter().filter(own).map(|pod| {
-            let workload = pod.workload.as_ref().map(|owner| format!(" ({} {})", owner.kind, owner.name));
-            format!("{}/{}{}", pod.namespace, pod.name, workload.unwrap_or_default())
+            let workload = pod
+                .workload
+                .as_ref()
+                .map(|owner| format!(" ({} {})", owner.kind, owner.name));
+            format!(
+                "{}/{}{}",
+                pod.namespace,
+                pod.name,
+                workload.unwrap_or_default()
+            )
         });
         let of_services = cluster.services.of(address);
-        let of_cluster = of_pods.chain(of_services).map(|name| FoundName { name, from: NameOrigin::Pods });
+        let of_cluster = of_pods.chain(of_services).map(|name| FoundName {
+            name,
+            from: NameOrigin::Pods,
+        });
         let of_hosts = self.hosts.iter().flat_map(|hosts| hosts.names(address));
-        of_cluster.chain(of_hosts.map(|name| FoundName { name, from: NameOrigin::Hosts })).collect()
+        of_cluster
+            .chain(of_hosts.map(|name| FoundName {
+                name,
+                from: NameOrigin::Hosts,
+            }))
+            .collect()
     }
 
     fn port(&self, port: &AskedPort) -> PortNames {
-        let names = self.services.iter().flat_map(|services| services.names(port));
-        let names = names.map(|name| FoundName { name, from: NameOrigin::Services }).collect();
-        PortNames { port: port.to_string(), names }
+        let names = self
+            .services
+            .iter()
+            .flat_map(|services| services.names(port));
+        let names = names
+            .map(|name| FoundName {
+                name,
+                from: NameOrigin::Services,
+            })
+            .collect();
+        PortNames {
+            port: port.to_string(),
+            names,
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Names of addresses by reverse DNS. A running query is not repeated, answers are kept as long as they are valid, and each
-//! call waits for a limited time.
+//! Names of addresses by reverse DNS. A running query is not repeated, answers are kept as long as
+//! they are valid, and each call waits for a limited time.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -24,7 +24,8 @@ const WAITING: usize = 512;
 /// The longest time to wait for a server's answer, and the number of attempts with each server.
 const PATIENCE: Duration = Duration::from_secs(1);
 const ATTEMPTS: usize = 2;
-/// The shortest and the longest time for which an answer is kept, and the time for which a failure is kept.
+/// The shortest and the longest time for which an answer is kept, and the time for which a failure
+/// is kept.
 const SHORTEST: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(3_600);
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
@@ -59,21 +60,33 @@ struct DnsAnswer {
 impl ReverseDns {
     /// Makes a resolver that queries these servers; if there are none, the servers of the system.
     pub fn new(servers: Vec<SocketAddr>) -> Arc<Self> {
-        Arc::new(Self { servers, known: Mutex::default(), turns: Semaphore::new(AT_ONCE) })
+        Arc::new(Self {
+            servers,
+            known: Mutex::default(),
+            turns: Semaphore::new(AT_ONCE),
+        })
     }
 
-    /// Returns the names of an address; `None` if they are not known within `wait`. The query continues in the background.
+    /// Returns the names of an address; `None` if they are not known within `wait`. The query
+    /// continues in the background.
     pub async fn names(self: &Arc<Self>, address: IpAddr, wait: Duration) -> FoundNames {
         let mut names = self.begin(address)?;
         let found = timeout(wait, names.wait_for(Option::is_some)).await;
-        found.ok().and_then(Result::ok).and_then(|names| names.clone())
+        found
+            .ok()
+            .and_then(Result::ok)
+            .and_then(|names| names.clone())
     }
 
-    /// Begins a query about an address that has neither valid names nor a running query. `None` if too many queries wait.
+    /// Begins a query about an address that has neither valid names nor a running query. `None` if
+    /// too many queries wait.
     fn begin(self: &Arc<Self>, address: IpAddr) -> Option<watch::Receiver<FoundNames>> {
         let mut known = self.known.lock();
         let now = Instant::now();
-        if let Some(entry) = known.get(&address).filter(|entry| entry.until > now || is_open(entry)) {
+        if let Some(entry) = known
+            .get(&address)
+            .filter(|entry| entry.until > now || is_open(entry))
+        {
             return Some(entry.names.clone());
         }
         if known.values().filter(|entry| is_open(entry)).count() >= WAITING {
@@ -83,7 +96,13 @@ impl ReverseDns {
             make_room(&mut known, now);
         }
         let (sender, names) = watch::channel(None);
-        known.insert(address, KnownNames { names: names.clone(), until: now });
+        known.insert(
+            address,
+            KnownNames {
+                names: names.clone(),
+                until: now,
+            },
+        );
         drop(known);
         let resolver = Arc::clone(self);
         tokio::spawn(async move {
@@ -106,16 +125,21 @@ impl ReverseDns {
         };
         match asked {
             Ok(found) => answer(found.answers()),
-            Err(NetError::Dns(DnsError::NoRecordsFound(none))) if is_an_answer(&none) => answer(&[]),
+            Err(NetError::Dns(DnsError::NoRecordsFound(none))) if is_an_answer(&none) => {
+                answer(&[])
+            }
             Err(error) => {
                 tracing::debug!(%address, %error, "the DNS servers gave no answer");
-                DnsAnswer { names: Vec::new(), lasts: AFTER_FAILURE }
+                DnsAnswer {
+                    names: Vec::new(),
+                    lasts: AFTER_FAILURE,
+                }
             }
         }
     }
 
-    /// Returns a resolver for a single query, because the servers of the system may change. This module keeps answers,
-    /// including failures, and the resolver keeps none.
+    /// Returns a resolver for a single query, because the servers of the system may change. This
+    /// module keeps answers, including failures, and the resolver keeps none.
     fn resolver(&self) -> Result<TokioResolver, NetError> {
         let mut builder = if self.servers.is_empty() {
             TokioResolver::builder_tokio()?
@@ -133,13 +157,19 @@ impl ReverseDns {
 
 fn name_server(address: &SocketAddr) -> NameServerConfig {
     let mut server = NameServerConfig::udp_and_tcp(address.ip());
-    server.connections.iter_mut().for_each(|connection| connection.port = address.port());
+    server
+        .connections
+        .iter_mut()
+        .for_each(|connection| connection.port = address.port());
     server
 }
 
 /// Tells whether the server has answered that there is no name.
 fn is_an_answer(none: &NoRecords) -> bool {
-    matches!(none.response_code, ResponseCode::NoError | ResponseCode::NXDomain)
+    matches!(
+        none.response_code,
+        ResponseCode::NoError | ResponseCode::NXDomain
+    )
 }
 
 fn is_open(entry: &KnownNames) -> bool {
@@ -151,14 +181,24 @@ fn make_room(known: &mut HashMap<IpAddr, KnownNames>, now: Instant) {
     known.retain(|_, entry| entry.until > now || is_open(entry));
     if known.len() >= MOST {
         let closed = known.iter().filter(|(_, entry)| !is_open(entry));
-        let next = closed.min_by_key(|(_, entry)| entry.until).map(|(address, _)| *address);
-        next.into_iter().for_each(|address| drop(known.remove(&address)));
+        let next = closed
+            .min_by_key(|(_, entry)| entry.until)
+            .map(|(address, _)| *address);
+        next.into_iter()
+            .for_each(|address| drop(known.remove(&address)));
     }
 }
 
 /// Returns the names in an answer.
 fn answer(records: &[Record]) -> DnsAnswer {
-    let (mut names, mut lasts) = (Vec::new(), if records.is_empty() { SHORTEST } else { LONGEST });
+    let (mut names, mut lasts) = (
+        Vec::new(),
+        if records.is_empty() {
+            SHORTEST
+        } else {
+            LONGEST
+        },
+    );
     for record in records {
         if let RData::PTR(found) = &record.data {
             lasts = lasts.min(Duration::from_secs(record.ttl.into()));
@@ -169,11 +209,14 @@ fn answer(records: &[Record]) -> DnsAnswer {
             }
         }
     }
-    DnsAnswer { names, lasts: lasts.max(SHORTEST) }
+    DnsAnswer {
+        names,
+        lasts: lasts.max(SHORTEST),
+    }
 }
 
-/// Tells whether a name has only the characters of host names. This is necessary because the owner of an address can choose
-/// any name.
+/// Tells whether a name has only the characters of host names. This is necessary because the owner
+/// of an address can choose any name.
 fn is_name(name: &str) -> bool {
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_usual)
@@ -194,7 +237,9 @@ mod tests {
             Record::from_rdata(
                 asked,
                 *ttl,
-                RData::PTR(PTR(Name::from_labels(name.split('.').map(str::as_bytes)).unwrap())),
+                RData::PTR(PTR(
+                    Name::from_labels(name.split('.').map(str::as_bytes)).unwrap()
+                )),
             )
         };
         names.iter().map(record).collect()
@@ -212,9 +257,18 @@ mod tests {
     #[test]
     fn only_names_that_hosts_have_count() {
         let found = answer(&records(&[("db.example", 90), ("x;rm.example", 90)]));
-        let expected = DnsAnswer { names: vec!["db.example".to_owned()], lasts: Duration::from_secs(90) };
+        let expected = DnsAnswer {
+            names: vec!["db.example".to_owned()],
+            lasts: Duration::from_secs(90),
+        };
         assert_eq!(found, expected);
-        assert_eq!(answer(&[]), DnsAnswer { names: Vec::new(), lasts: SHORTEST });
+        assert_eq!(
+            answer(&[]),
+            DnsAnswer {
+                names: Vec::new(),
+                lasts: SHORTEST
+            }
+        );
     }
 
     #[tokio::test]
@@ -222,13 +276,20 @@ mod tests {
         let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let resolver = ReverseDns::new(vec![silent.local_addr().unwrap()]);
         let address = "192.0.2.17".parse().unwrap();
-        assert_eq!(resolver.names(address, Duration::from_millis(1)).await, None);
+        assert_eq!(
+            resolver.names(address, Duration::from_millis(1)).await,
+            None
+        );
         // This call has sent the query; a later call returns the answer.
         let answering = tokio::spawn(async move {
             let mut packet = [0; 512];
             loop {
                 let (length, client) = silent.recv_from(&mut packet).await.unwrap();
-                let reply = reply(&packet[..length], ResponseCode::NoError, &[("db.example", 5)]);
+                let reply = reply(
+                    &packet[..length],
+                    ResponseCode::NoError,
+                    &[("db.example", 5)],
+                );
                 let _ = silent.send_to(&reply.to_vec().unwrap(), client).await;
             }
         });
@@ -236,7 +297,11 @@ mod tests {
         answering.abort();
         assert_eq!(names.as_deref(), Some(&["db.example".to_owned()][..]));
         let again = resolver.names(address, Duration::ZERO).await;
-        assert_eq!(again.as_deref(), Some(&["db.example".to_owned()][..]), "it is kept");
+        assert_eq!(
+            again.as_deref(),
+            Some(&["db.example".to_owned()][..]),
+            "it is kept"
+        );
     }
 
     #[tokio::test]
@@ -247,16 +312,39 @@ mod tests {
             let mut packet = [0; 512];
             loop {
                 let (length, client) = server.recv_from(&mut packet).await.unwrap();
-                let asked = Message::from_vec(&packet[..length]).unwrap().queries[0].name().to_ascii();
+                let asked = Message::from_vec(&packet[..length]).unwrap().queries[0]
+                    .name()
+                    .to_ascii();
                 let fails = asked.starts_with("18.");
-                let code = if fails { ResponseCode::ServFail } else { ResponseCode::NXDomain };
-                let _ = server.send_to(&reply(&packet[..length], code, &[]).to_vec().unwrap(), client).await;
+                let code = if fails {
+                    ResponseCode::ServFail
+                } else {
+                    ResponseCode::NXDomain
+                };
+                let _ = server
+                    .send_to(
+                        &reply(&packet[..length], code, &[]).to_vec().unwrap(),
+                        client,
+                    )
+                    .await;
             }
         });
         let none = resolver.ask("192.0.2.17".parse().unwrap()).await;
-        assert_eq!(none, DnsAnswer { names: Vec::new(), lasts: SHORTEST });
+        assert_eq!(
+            none,
+            DnsAnswer {
+                names: Vec::new(),
+                lasts: SHORTEST
+            }
+        );
         let failed = resolver.ask("192.0.2.18".parse().unwrap()).await;
-        assert_eq!(failed, DnsAnswer { names: Vec::new(), lasts: AFTER_FAILURE });
+        assert_eq!(
+            failed,
+            DnsAnswer {
+                names: Vec::new(),
+                lasts: AFTER_FAILURE
+            }
+        );
         answering.abort();
     }
 
@@ -279,12 +367,16 @@ mod tests {
             let (mut connection, _) = over_tcp.accept().await.unwrap();
             let mut question = vec![0; usize::from(connection.read_u16().await.unwrap())];
             connection.read_exact(&mut question).await.unwrap();
-            let reply = reply(&question, ResponseCode::NoError, &[("db.example", 300)]).to_vec().unwrap();
+            let reply = reply(&question, ResponseCode::NoError, &[("db.example", 300)])
+                .to_vec()
+                .unwrap();
             connection.write_u16(reply.len() as u16).await.unwrap();
             connection.write_all(&reply).await.unwrap();
             connection
         });
-        let names = resolver.names("192.0.2.17".parse().unwrap(), Duration::from_secs(600)).await;
+        let names = resolver
+            .names("192.0.2.17".parse().unwrap(), Duration::from_secs(600))
+            .await;
         assert_eq!(names.as_deref(), Some(&["db.example".to_owned()][..]));
         cut.abort();
         drop(whole.await.unwrap());

@@ -1,5 +1,5 @@
-//! Places and networks of addresses from MMDB files (the format of GeoIP and ASN databases) that the operator
-//! names.
+//! Places and networks of addresses from MMDB files (the format of GeoIP and ASN databases) that
+//! the operator names.
 
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +19,10 @@ pub struct PlaceFile {
 
 impl std::fmt::Debug for PlaceFile {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("PlaceFile").field("path", &self.path).finish_non_exhaustive()
+        formatter
+            .debug_struct("PlaceFile")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
     }
 }
 
@@ -51,21 +54,34 @@ impl PlaceFile {
     /// Reads a file. An error names the fault.
     pub fn open(path: &Path) -> Result<Self, String> {
         let wrong = |error: String| format!("the file {} of --names-mmdb: {error}", path.display());
-        let length = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?.len();
+        let length = std::fs::metadata(path)
+            .map_err(|error| wrong(error.to_string()))?
+            .len();
         if length > LARGEST {
-            return Err(wrong(format!("it has {length} bytes; the limit is {LARGEST}")));
+            return Err(wrong(format!(
+                "it has {length} bytes; the limit is {LARGEST}"
+            )));
         }
         let reader = catch_unwind(AssertUnwindSafe(|| Reader::open_readfile(path)))
             .map_err(|_| wrong("it is damaged".to_owned()))?
             .map_err(|error| wrong(format!("it is not an MMDB file: {error}")))?;
-        Ok(Self { path: path.to_owned(), reader })
+        Ok(Self {
+            path: path.to_owned(),
+            reader,
+        })
     }
 
     /// Returns the entry in the file for an address: a city and its country, or a network.
     pub fn names(&self, address: IpAddr) -> Vec<String> {
-        let found = || self.reader.lookup(address).and_then(|found| found.decode::<PlaceRecord>());
+        let found = || {
+            self.reader
+                .lookup(address)
+                .and_then(|found| found.decode::<PlaceRecord>())
+        };
         // A damaged file may lead the reader to a panic. The address has no name then.
-        let found = catch_unwind(AssertUnwindSafe(found)).ok().and_then(Result::ok);
+        let found = catch_unwind(AssertUnwindSafe(found))
+            .ok()
+            .and_then(Result::ok);
         found.flatten().map(names).unwrap_or_default()
     }
 }
@@ -95,41 +111,72 @@ mod tests {
     fn written(value: &Value) -> Vec<u8> {
         // A size of 29 or more takes a further byte.
         let head = |kind: u8, size: usize| {
-            let (short, long) = if size < 29 { (size as u8, vec![]) } else { (29, vec![(size - 29) as u8]) };
-            let control = if kind < 8 { vec![kind << 5 | short] } else { vec![short, kind - 7] };
+            let (short, long) = if size < 29 {
+                (size as u8, vec![])
+            } else {
+                (29, vec![(size - 29) as u8])
+            };
+            let control = if kind < 8 {
+                vec![kind << 5 | short]
+            } else {
+                vec![short, kind - 7]
+            };
             [control, long].concat()
         };
         match value {
             Value::String(text) => [head(2, text.len()), text.clone().into_bytes()].concat(),
             Value::Number(number) => {
-                let bytes = u32::try_from(number.as_u64().unwrap()).unwrap().to_be_bytes();
+                let bytes = u32::try_from(number.as_u64().unwrap())
+                    .unwrap()
+                    .to_be_bytes();
                 [head(6, 4), bytes.to_vec()].concat()
             }
-            Value::Array(items) => [head(11, items.len()), items.iter().flat_map(written).collect()].concat(),
+            Value::Array(items) => [
+                head(11, items.len()),
+                items.iter().flat_map(written).collect(),
+            ]
+            .concat(),
             Value::Object(members) => {
-                let members =
-                    members.iter().map(|(name, value)| [written(&json!(name)), written(value)].concat());
+                let members = members
+                    .iter()
+                    .map(|(name, value)| [written(&json!(name)), written(value)].concat());
                 [head(7, members.len()), members.flatten().collect()].concat()
             }
             other => panic!("{other}"),
         }
     }
 
-    /// Encodes a file that has this record for one network. The tree in the file has a node for each bit of
-    /// the prefix.
+    /// Encodes a file that has this record for one network. The tree in the file has a node for
+    /// each bit of the prefix.
     fn file(network: IpAddr, prefix: u32, record: &Value) -> tempfile::NamedTempFile {
         let address = match network {
             IpAddr::V4(address) => address.to_ipv6_compatible(),
             IpAddr::V6(address) => address,
         };
-        let prefix = if network.is_ipv4() { prefix + 96 } else { prefix };
+        let prefix = if network.is_ipv4() {
+            prefix + 96
+        } else {
+            prefix
+        };
         let bits = u128::from(address);
         let mut bytes = Vec::new();
         for at in 0..prefix {
-            let next = if at + 1 == prefix { prefix + 16 } else { at + 1 };
+            let next = if at + 1 == prefix {
+                prefix + 16
+            } else {
+                at + 1
+            };
             let is_one = bits >> (127 - at) & 1 == 1;
-            let records = if is_one { [prefix, next] } else { [next, prefix] };
-            bytes.extend(records.iter().flat_map(|record| record.to_be_bytes()[1..].to_vec()));
+            let records = if is_one {
+                [prefix, next]
+            } else {
+                [next, prefix]
+            };
+            bytes.extend(
+                records
+                    .iter()
+                    .flat_map(|record| record.to_be_bytes()[1..].to_vec()),
+            );
         }
         bytes.extend([0; 16]);
         bytes.extend(written(record));
@@ -147,7 +194,10 @@ mod tests {
     fn named(network: &str, prefix: u32, record: &Value, addresses: &[&str]) -> Vec<Vec<String>> {
         let file = file(network.parse().unwrap(), prefix, record);
         let places = PlaceFile::open(file.path()).unwrap();
-        addresses.iter().map(|address| places.names(address.parse().unwrap())).collect()
+        addresses
+            .iter()
+            .map(|address| places.names(address.parse().unwrap()))
+            .collect()
     }
 
     #[test]
@@ -156,17 +206,35 @@ mod tests {
             "city": { "names": { "de": "Wien", "en": "Vienna" } },
             "country": { "iso_code": "AT", "names": { "en": "Austria" } },
         });
-        let of_city = named("192.0.2.0", 24, &city, &["192.0.2.7", "192.0.3.7", "2001:db8::1"]);
-        assert_eq!(of_city, [vec!["Vienna, Austria".to_owned()], vec![], vec![]]);
+        let of_city = named(
+            "192.0.2.0",
+            24,
+            &city,
+            &["192.0.2.7", "192.0.3.7", "2001:db8::1"],
+        );
+        assert_eq!(
+            of_city,
+            [vec!["Vienna, Austria".to_owned()], vec![], vec![]]
+        );
 
-        let network =
-            json!({ "autonomous_system_number": 64_496, "autonomous_system_organization": "Example" });
+        let network = json!({ "autonomous_system_number": 64_496, "autonomous_system_organization": "Example" });
         let of_network = named("2001:db8::", 32, &network, &["2001:db8::1", "192.0.2.7"]);
         assert_eq!(of_network, [vec!["AS64496 Example".to_owned()], vec![]]);
 
         let registered = json!({ "registered_country": { "iso_code": "NZ" } });
-        assert_eq!(named("192.0.2.0", 24, &registered, &["192.0.2.7"]), [["NZ"]]);
-        assert_eq!(named("192.0.2.0", 24, &json!({ "other": "field" }), &["192.0.2.7"]), [vec![""; 0]]);
+        assert_eq!(
+            named("192.0.2.0", 24, &registered, &["192.0.2.7"]),
+            [["NZ"]]
+        );
+        assert_eq!(
+            named(
+                "192.0.2.0",
+                24,
+                &json!({ "other": "field" }),
+                &["192.0.2.7"]
+            ),
+            [vec![""; 0]]
+        );
     }
 
     #[test]
@@ -187,6 +255,9 @@ mod tests {
         }
         std::fs::write(damaged.path(), b"no database").unwrap();
         let error = PlaceFile::open(damaged.path()).unwrap_err();
-        assert!(error.contains("--names-mmdb") && error.contains("not an MMDB file"), "{error}");
+        assert!(
+            error.contains("--names-mmdb") && error.contains("not an MMDB file"),
+            "{error}"
+        );
     }
 }

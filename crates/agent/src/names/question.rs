@@ -21,14 +21,18 @@ impl NameQuestion {
         for what in ["address", "port"] {
             let given = pairs.iter().filter(|(name, _)| name == what).count();
             if given > MOST {
-                return Err(format!("{what} is given {given} times; the limit is {MOST}"));
+                return Err(format!(
+                    "{what} is given {given} times; the limit is {MOST}"
+                ));
             }
         }
         for (name, text) in pairs {
             match &*name {
                 "address" => {
                     let address: IpAddr = text.parse().map_err(|_| {
-                        format!("address={text} is not an address such as 192.0.2.1 and 2001:db8::1")
+                        format!(
+                            "address={text} is not an address such as 192.0.2.1 and 2001:db8::1"
+                        )
                     })?;
                     add(&mut question.addresses, address.to_canonical());
                 }
@@ -38,12 +42,17 @@ impl NameQuestion {
                         .map_err(|rule| format!("port={text} is not a port: {rule}"))?;
                     add(&mut question.ports, port);
                 }
-                _ => return Err(format!("there is no parameter {name}; there are address and port")),
+                _ => {
+                    return Err(format!(
+                        "there is no parameter {name}; there are address and port"
+                    ));
+                }
             }
         }
         if question == Self::default() {
             return Err(
-                "address or port is missing: give the addresses and ports whose names you want".to_owned()
+                "address or port is missing: give the addresses and ports whose names you want"
+                    .to_owned(),
             );
         }
         Ok(question)
@@ -62,7 +71,11 @@ mod tests {
 
     fn parse(text: &str) -> Result<NameQuestion, String> {
         let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
-        NameQuestion::parse(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+        NameQuestion::parse(
+            pairs
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
+        )
     }
 
     #[test]
@@ -85,6 +98,10 @@ mod tests {
             assert!(parse(text).unwrap_err().contains(expected), "{text}");
         }
         let many: Vec<String> = (0..=MOST).map(|port| format!("port={port}")).collect();
-        assert!(parse(&many.join("&")).unwrap_err().contains("port is given 257 times; the limit is 256"));
+        assert!(
+            parse(&many.join("&"))
+                .unwrap_err()
+                .contains("port is given 257 times; the limit is 256")
+        );
     }
 }

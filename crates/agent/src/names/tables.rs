@@ -1,5 +1,5 @@
-//! The tables of the system, `/etc/hosts` and `/etc/services`. The daemon reads a table again after it has
-//! changed.
+//! The tables of the system, `/etc/hosts` and `/etc/services`. The daemon reads a table again after
+//! it has changed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,7 +35,11 @@ pub type ServiceKey = (String, u16);
 
 impl SystemTable<IpAddr> {
     pub fn hosts(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), parse: hosts, read: Mutex::default() }
+        Self {
+            path: path.into(),
+            parse: hosts,
+            read: Mutex::default(),
+        }
     }
 
     /// Returns the names of an address.
@@ -46,7 +50,11 @@ impl SystemTable<IpAddr> {
 
 impl SystemTable<ServiceKey> {
     pub fn services(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), parse: services, read: Mutex::default() }
+        Self {
+            path: path.into(),
+            parse: services,
+            read: Mutex::default(),
+        }
     }
 
     /// Returns the names of a port. Without a protocol in the request, names for TCP come first.
@@ -57,7 +65,8 @@ impl SystemTable<ServiceKey> {
         };
         self.with(|names| {
             let mut keys = protocols.into_iter().map(|protocol| (protocol, port.port));
-            keys.find_map(|key| names.get(&key).cloned()).unwrap_or_default()
+            keys.find_map(|key| names.get(&key).cloned())
+                .unwrap_or_default()
         })
     }
 }
@@ -74,13 +83,21 @@ impl<K: Ord> SystemTable<K> {
 
     fn looked(&self, before: Option<TableRead<K>>) -> TableRead<K> {
         let looked = Instant::now();
-        let found = fs::metadata(&self.path).ok().filter(|file| file.is_file() && file.len() <= LARGEST);
+        let found = fs::metadata(&self.path)
+            .ok()
+            .filter(|file| file.is_file() && file.len() <= LARGEST);
         let file = found.and_then(|file| Some((file.modified().ok()?, file.len())));
         match before {
             Some(before) if before.file == file => TableRead { looked, ..before },
             _ => {
-                let bytes = file.and_then(|_| fs::read(&self.path).ok()).unwrap_or_default();
-                TableRead { looked, file, names: (self.parse)(&String::from_utf8_lossy(&bytes)) }
+                let bytes = file
+                    .and_then(|_| fs::read(&self.path).ok())
+                    .unwrap_or_default();
+                TableRead {
+                    looked,
+                    file,
+                    names: (self.parse)(&String::from_utf8_lossy(&bytes)),
+                }
             }
         }
     }
@@ -88,15 +105,28 @@ impl<K: Ord> SystemTable<K> {
 
 /// Returns the words of each line, without comments.
 fn lines(text: &str) -> impl Iterator<Item = Vec<&str>> {
-    text.lines().map(|line| line.split('#').next().unwrap_or_default().split_whitespace().collect())
+    text.lines().map(|line| {
+        line.split('#')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect()
+    })
 }
 
 fn hosts(text: &str) -> BTreeMap<IpAddr, Vec<String>> {
     let mut names: BTreeMap<IpAddr, Vec<String>> = BTreeMap::new();
     for words in lines(text) {
-        let [address, own @ ..] = &words[..] else { continue };
-        let Ok(address) = address.parse::<IpAddr>() else { continue };
-        names.entry(address.to_canonical()).or_default().extend(own.iter().map(|name| (*name).to_owned()));
+        let [address, own @ ..] = &words[..] else {
+            continue;
+        };
+        let Ok(address) = address.parse::<IpAddr>() else {
+            continue;
+        };
+        names
+            .entry(address.to_canonical())
+            .or_default()
+            .extend(own.iter().map(|name| (*name).to_owned()));
     }
     names
 }
@@ -104,10 +134,17 @@ fn hosts(text: &str) -> BTreeMap<IpAddr, Vec<String>> {
 fn services(text: &str) -> BTreeMap<ServiceKey, Vec<String>> {
     let mut names: BTreeMap<ServiceKey, Vec<String>> = BTreeMap::new();
     for words in lines(text) {
-        let [name, port, ..] = &words[..] else { continue };
-        let Some((port, protocol)) = port.split_once('/') else { continue };
+        let [name, port, ..] = &words[..] else {
+            continue;
+        };
+        let Some((port, protocol)) = port.split_once('/') else {
+            continue;
+        };
         let Ok(port) = port.parse() else { continue };
-        names.entry((protocol.to_owned(), port)).or_default().push((*name).to_owned());
+        names
+            .entry((protocol.to_owned(), port))
+            .or_default()
+            .push((*name).to_owned());
     }
     names
 }
@@ -125,13 +162,24 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("hosts");
         let table = SystemTable::hosts(&path);
-        assert!(table.names(address("192.0.2.1")).is_empty(), "there is no file");
-        fs::write(&path, "# all\n192.0.2.1 db.example db # the database\n::1 localhost\nnone\n").unwrap();
+        assert!(
+            table.names(address("192.0.2.1")).is_empty(),
+            "there is no file"
+        );
+        fs::write(
+            &path,
+            "# all\n192.0.2.1 db.example db # the database\n::1 localhost\nnone\n",
+        )
+        .unwrap();
         let table = SystemTable::hosts(&path);
         assert_eq!(table.names(address("192.0.2.1")), ["db.example", "db"]);
         assert_eq!(table.names(address("::1")), ["localhost"]);
         let path = directory.path().join("services");
-        fs::write(&path, "https 443/tcp\ndomain 53/tcp\ndomain 53/udp\nntp 123/udp # time\nbad\n").unwrap();
+        fs::write(
+            &path,
+            "https 443/tcp\ndomain 53/tcp\ndomain 53/udp\nntp 123/udp # time\nbad\n",
+        )
+        .unwrap();
         let table = SystemTable::services(&path);
         for (port, expected) in [("443", "https"), ("udp/53", "domain"), ("123", "ntp")] {
             assert_eq!(table.names(&port.parse().unwrap()), [expected], "{port}");

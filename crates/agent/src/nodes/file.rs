@@ -8,7 +8,8 @@ use tokio::sync::Semaphore;
 use crate::nodes::book::{NodeBook, PLACES};
 use crate::nodes::options::NodesOptions;
 
-/// The nodes in the file, as it was last read. A running request keeps the nodes with which it began.
+/// The nodes in the file, as it was last read. A running request keeps the nodes with which it
+/// began.
 #[derive(Debug)]
 pub struct NodesFile {
     options: NodesOptions,
@@ -16,13 +17,17 @@ pub struct NodesFile {
 }
 
 impl NodesFile {
-    /// Reads the file; `None` without the option. An error names the option, the line and what is wrong.
+    /// Reads the file; `None` without the option. An error names the option, the line and what is
+    /// wrong.
     pub fn open(options: NodesOptions) -> Result<Option<Self>, String> {
         if options.nodes.is_none() {
             return Ok(None);
         }
         let book = NodeBook::open(&options, Arc::new(Semaphore::new(PLACES)))?;
-        Ok(Some(Self { options, current: RwLock::new(Arc::new(book)) }))
+        Ok(Some(Self {
+            options,
+            current: RwLock::new(Arc::new(book)),
+        }))
     }
 
     /// Reads the file again, for new requests. A file with a mistake changes nothing.

@@ -11,7 +11,8 @@ const MOST_NODES: usize = 256;
 
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct NodesOptions {
-    /// File with the daemons that the console shows side by side, one on each line: URL, or NAME URL and labels KEY=VALUE;
+    /// File with the daemons that the console shows side by side, one on each line: URL, or NAME
+    /// URL and labels KEY=VALUE;
     /// # begins a comment
     #[arg(long, value_name = "FILE")]
     pub nodes: Option<PathBuf>,
@@ -40,15 +41,22 @@ pub struct NodeCredentials {
 pub type CredentialDigest = [u8; 32];
 
 impl NodesOptions {
-    /// Reads the daemons; none without the option. An error names the file, the line and what to do.
+    /// Reads the daemons; none without the option. An error names the file, the line and what to
+    /// do.
     pub fn read(&self) -> Result<Vec<NamedServer>, String> {
-        let Some(path) = &self.nodes else { return Ok(Vec::new()) };
+        let Some(path) = &self.nodes else {
+            return Ok(Vec::new());
+        };
         let bytes = trusted::of_option("--nodes", path)?;
-        let text = String::from_utf8(bytes).map_err(|error| trusted::wrong("--nodes", path, &error))?;
+        let text =
+            String::from_utf8(bytes).map_err(|error| trusted::wrong("--nodes", path, &error))?;
         let nodes = NamedServer::list(path, &text).map_err(|error| format!("--nodes: {error}"))?;
         let at = |node: &NamedServer| format!("--nodes: {}:{}", path.display(), node.line);
         if let Some(node) = nodes.get(MOST_NODES) {
-            return Err(format!("{}: {MOST_NODES} nodes are the most; remove some", at(node)));
+            return Err(format!(
+                "{}: {MOST_NODES} nodes are the most; remove some",
+                at(node)
+            ));
         }
         let exposed = nodes.iter().find(|node| node.server.is_exposed());
         if let Some(node) = exposed.filter(|_| self.credentials.nodes_token_file.is_some()) {
@@ -75,13 +83,15 @@ impl NodeCredentials {
         if let Some(path) = &self.nodes_token_file {
             let option = "--nodes-token-file";
             let text = String::from_utf8_lossy(&bytes_of(option, path)?).into_owned();
-            credentials =
-                credentials.token(text.trim()).map_err(|error| trusted::wrong(option, path, &error))?;
+            credentials = credentials
+                .token(text.trim())
+                .map_err(|error| trusted::wrong(option, path, &error))?;
         }
         if let Some(path) = &self.nodes_ca {
             let pem = bytes_of("--nodes-ca", path)?;
-            credentials =
-                credentials.authorities(&pem).map_err(|error| trusted::wrong("--nodes-ca", path, &error))?;
+            credentials = credentials
+                .authorities(&pem)
+                .map_err(|error| trusted::wrong("--nodes-ca", path, &error))?;
         }
         if let Some(path) = &self.nodes_cert {
             let mut pem = bytes_of("--nodes-cert", path)?;
@@ -89,8 +99,9 @@ impl NodeCredentials {
                 pem.push(b'\n');
                 pem.extend(bytes_of("--nodes-key", key)?);
             }
-            credentials =
-                credentials.identity(&pem).map_err(|error| trusted::wrong("--nodes-cert", path, &error))?;
+            credentials = credentials
+                .identity(&pem)
+                .map_err(|error| trusted::wrong("--nodes-cert", path, &error))?;
         }
         Ok((credentials, digest.finalize().into()))
     }
@@ -109,15 +120,25 @@ mod tests {
         let read = |text: &str, token: Option<&str>| {
             fs::write(&path, text).unwrap();
             let nodes_token_file = token.map(PathBuf::from);
-            let credentials = NodeCredentials { nodes_token_file, ..NodeCredentials::default() };
-            NodesOptions { nodes: Some(path.clone()), credentials }.read()
+            let credentials = NodeCredentials {
+                nodes_token_file,
+                ..NodeCredentials::default()
+            };
+            NodesOptions {
+                nodes: Some(path.clone()),
+                credentials,
+            }
+            .read()
         };
         let nodes = read("# all\na https://a:1 zone=1\n\nb unix:/b\n", Some("/none")).unwrap();
         assert_eq!((nodes.len(), nodes[1].line), (2, 4));
         assert!(read("a http://a:1\n", None).is_ok());
         for (text, expected) in [
             ("a https://a:1\nb\n", "nodes:2: b: no server address"),
-            ("a https://a:1\na https://b:1\n", "nodes:2: there are two servers \"a\""),
+            (
+                "a https://a:1\na https://b:1\n",
+                "nodes:2: there are two servers \"a\"",
+            ),
             (
                 "a https://a:1\nb http://192.0.2.1:1\n",
                 "nodes:2: http://192.0.2.1:1: --nodes-token-file needs https",
@@ -125,10 +146,19 @@ mod tests {
             ("\n", "names no server"),
         ] {
             let error = read(text, Some("/none")).unwrap_err();
-            assert!(error.starts_with("--nodes: ") && error.contains(expected), "{error}");
+            assert!(
+                error.starts_with("--nodes: ") && error.contains(expected),
+                "{error}"
+            );
         }
-        let many: String = (0..=MOST_NODES).map(|node| format!("n{node} unix:/{node}\n")).collect();
-        assert!(read(&many, None).unwrap_err().contains("nodes:257: 256 nodes are the most"));
+        let many: String = (0..=MOST_NODES)
+            .map(|node| format!("n{node} unix:/{node}\n"))
+            .collect();
+        assert!(
+            read(&many, None)
+                .unwrap_err()
+                .contains("nodes:257: 256 nodes are the most")
+        );
         assert_eq!(NodesOptions::default().read(), Ok(Vec::new()));
     }
 
@@ -136,8 +166,16 @@ mod tests {
     fn credentials_are_told_apart_and_not_shown() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
-        let options = NodeCredentials { nodes_token_file: Some(path.clone()), ..NodeCredentials::default() };
-        assert!(options.read().unwrap_err().contains("of --nodes-token-file"));
+        let options = NodeCredentials {
+            nodes_token_file: Some(path.clone()),
+            ..NodeCredentials::default()
+        };
+        assert!(
+            options
+                .read()
+                .unwrap_err()
+                .contains("of --nodes-token-file")
+        );
         let digest = |token: &str| {
             fs::write(&path, token).unwrap();
             let (credentials, digest) = options.read().unwrap();

@@ -1,6 +1,6 @@
-//! The preparation of a rule's probes, before the rule deploys them. Once the rule runs, the daemon compiles and tries these
-//! probes and keeps the objects on disk. The probe of the first action stays loaded until the rule fires. None of these probes is
-//! attached.
+//! The preparation of a rule's probes, before the rule deploys them. Once the rule runs, the daemon
+//! compiles and tries these probes and keeps the objects on disk. The probe of the first action
+//! stays loaded until the rule fires. None of these probes is attached.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ use crate::store::rules::StoredRule;
 /// The most memory of the maps of a probe that stays loaded, in bytes.
 const READY_BYTES: u64 = 64 << 20;
 
-/// A loaded probe that waits for its rule to fire. It is unloaded if another probe needs its share of the limits.
+/// A loaded probe that waits for its rule to fire. It is unloaded if another probe needs its share
+/// of the limits.
 #[derive(Debug, Default)]
 struct ReadyProbe(Mutex<Option<Box<LoadedAhead>>>);
 
@@ -42,22 +43,28 @@ impl SpareShare for ReadyProbe {
 #[derive(Debug, Default)]
 pub struct Preparation {
     ready: Arc<ReadyProbe>,
-    /// The watched probe for which the preparation began: its instance, and the revision of its configuration.
+    /// The watched probe for which the preparation began: its instance, and the revision of its
+    /// configuration.
     begun_for: Option<(String, u64)>,
     task: Option<JoinHandle<()>>,
 }
 
 impl Preparation {
-    /// Prepares all probes that the rule may deploy and whose configuration does not depend on a window. Does this once for each
-    /// configuration of the watched probe, and again after a firing.
+    /// Prepares all probes that the rule may deploy and whose configuration does not depend on a
+    /// window. Does this once for each configuration of the watched probe, and again after a
+    /// firing.
     pub fn begin(&mut self, actions: &RuleActions, stored: &Arc<Mutex<StoredRule>>) {
         // Without the watched probe the rule waits, and its own probes have no interfaces.
-        let Ok(watched) = actions.engine.registry.get(&actions.watched) else { return self.end() };
+        let Ok(watched) = actions.engine.registry.get(&actions.watched) else {
+            return self.end();
+        };
         let present = Some((watched.origin.instance.clone(), watched.stored.revision));
         if self.begun_for != present {
             self.end();
             self.begun_for = present;
-            self.task = Some(tokio::spawn(actions.prepare(Arc::clone(stored), Arc::clone(&self.ready))));
+            self.task = Some(tokio::spawn(
+                actions.prepare(Arc::clone(stored), Arc::clone(&self.ready)),
+            ));
         }
     }
 
@@ -85,36 +92,47 @@ impl Drop for Preparation {
 }
 
 impl RuleActions {
-    /// Returns the loaded probe of an action, if the action deploys a probe that does not exist: loads it, or takes the prepared
-    /// one. A failure is not reported here, because the action itself reports it.
+    /// Returns the loaded probe of an action, if the action deploys a probe that does not exist:
+    /// loads it, or takes the prepared one. A failure is not reported here, because the action
+    /// itself reports it.
     pub async fn ahead(
         &self,
         action: Option<&RuleAction>,
         preparation: &mut Preparation,
     ) -> Option<Box<LoadedAhead>> {
-        let Some(RuleAction::Apply(probe)) = action else { return None };
+        let Some(RuleAction::Apply(probe)) = action else {
+            return None;
+        };
         if self.engine.registry.get(&probe.name).is_ok() {
             return None;
         }
         let ready = preparation.take();
-        let loaded = load(&self.engine, probe, &self.watched, &self.principal(), ready).await.ok()?;
+        let loaded = load(&self.engine, probe, &self.watched, &self.principal(), ready)
+            .await
+            .ok()?;
         crash::point("rule_loaded");
         Some(loaded)
     }
 
-    /// Prepares the probes of a rule, and leaves the first one in `ready`. If a probe can't be deployed now, the rule's status
-    /// shows the reason.
+    /// Prepares the probes of a rule, and leaves the first one in `ready`. If a probe can't be
+    /// deployed now, the rule's status shows the reason.
     fn prepare(
         &self,
         stored: Arc<Mutex<StoredRule>>,
         ready: Arc<ReadyProbe>,
     ) -> impl Future<Output = ()> + Send + use<> {
-        let (engine, rule, by) = (Arc::clone(&self.engine), self.rule.clone(), self.principal());
+        let (engine, rule, by) = (
+            Arc::clone(&self.engine),
+            self.rule.clone(),
+            self.principal(),
+        );
         let watched = self.watched.clone();
         async move {
             let (mut elfs, actions) = (Vec::new(), stored.lock().document.actions.clone());
             for (index, action) in actions.iter().enumerate() {
-                let RuleAction::Apply(probe) = action else { continue };
+                let RuleAction::Apply(probe) = action else {
+                    continue;
+                };
                 if probe.template.is_some()
                     || serde_json::to_string(probe).is_ok_and(|text| text.contains("{{"))
                 {
@@ -129,22 +147,33 @@ impl RuleActions {
                             && engine.registry.get(&probe.name).is_err();
                         if stays {
                             *ready.0.lock() = Some(ahead);
-                            tracing::info!(rule, probe = probe.name, "the rule's probe is loaded and waits");
+                            tracing::info!(
+                                rule,
+                                probe = probe.name,
+                                "the rule's probe is loaded and waits"
+                            );
                             let spare: Arc<dyn SpareShare> = ready.clone();
                             engine.deployer.ledger.offer(&spare);
                         }
                     }
                     Err(error) => {
                         let (probe, reason) = (&probe.name, describe(&error));
-                        tracing::warn!(rule, probe, reason, "the rule could not deploy this probe now");
-                        stored.lock().last_error =
-                            Some(format!("do[{index}]: {probe} could not be deployed now: {reason}"));
+                        tracing::warn!(
+                            rule,
+                            probe,
+                            reason,
+                            "the rule could not deploy this probe now"
+                        );
+                        stored.lock().last_error = Some(format!(
+                            "do[{index}]: {probe} could not be deployed now: {reason}"
+                        ));
                     }
                 }
             }
             let of = rule.clone();
-            let kept =
-                tokio::task::spawn_blocking(move || engine.deployer.store.keep_objects_for(&of, &elfs));
+            let kept = tokio::task::spawn_blocking(move || {
+                engine.deployer.store.keep_objects_for(&of, &elfs)
+            });
             if let Ok(Err(error)) = kept.await {
                 tracing::warn!(rule, %error, "the programs of the rule's probes are not kept ready");
             }
@@ -171,6 +200,11 @@ fn affordable(
     ahead: Box<LoadedAhead>,
 ) -> Result<Box<LoadedAhead>, EngineError> {
     let limit = engine.deployer.ledger.limits.max_rule_ns_per_packet;
-    check_rules_budget(&probe.name, &ahead.loaded.cost, &engine.registry.list(), limit)?;
+    check_rules_budget(
+        &probe.name,
+        &ahead.loaded.cost,
+        &engine.registry.list(),
+        limit,
+    )?;
     Ok(ahead)
 }

@@ -55,7 +55,9 @@ pub enum PutOutcome {
 
 impl std::fmt::Debug for RuleBook {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RuleBook").field("rules", &self.rules.lock().len()).finish_non_exhaustive()
+        f.debug_struct("RuleBook")
+            .field("rules", &self.rules.lock().len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -63,15 +65,28 @@ impl RuleBook {
     pub fn new(engine: Arc<Engine>, audit: Option<Arc<AuditLog>>, options: RuleOptions) -> Self {
         let (rules, changes) = (Mutex::default(), tokio::sync::Mutex::default());
         // A collector may be faster than the start of the rules.
-        engine.readings.windows.all().iter().for_each(|windows| windows.hold(START, Some(0)));
-        Self { engine, audit, options: Arc::new(options), rules, changes }
+        engine
+            .readings
+            .windows
+            .all()
+            .iter()
+            .for_each(|windows| windows.hold(START, Some(0)));
+        Self {
+            engine,
+            audit,
+            options: Arc::new(options),
+            rules,
+            changes,
+        }
     }
 
     /// Starts the rules in the store. Each of them continues where it stopped.
     pub async fn start(&self) -> Result<(), EngineError> {
         let _change = self.changes.lock().await;
         let engine = Arc::clone(&self.engine);
-        for (name, stored) in tokio::task::spawn_blocking(move || engine.deployer.store.rules()).await?? {
+        for (name, stored) in
+            tokio::task::spawn_blocking(move || engine.deployer.store.rules()).await??
+        {
             self.spawn(&name, stored);
         }
         let windows = self.engine.readings.windows.all();
@@ -98,7 +113,9 @@ impl RuleBook {
             && stored.state.stopped.is_none()
         {
             let is_same = watched.origin.instance == stored.instance;
-            watched.windows.hold(name, Some(if is_same { stored.state.window } else { 0 }));
+            watched
+                .windows
+                .hold(name, Some(if is_same { stored.state.window } else { 0 }));
         }
         let actions = self.actions(name, &stored);
         let stored = Arc::new(Mutex::new(stored));
@@ -114,7 +131,9 @@ impl RuleBook {
             courier: Courier::default(),
         };
         let task = tokio::spawn(runner.run());
-        self.rules.lock().insert(name.to_owned(), LiveRule { stored, stop, task });
+        self.rules
+            .lock()
+            .insert(name.to_owned(), LiveRule { stored, stop, task });
     }
 
     fn actions(&self, name: &str, stored: &StoredRule) -> RuleActions {
@@ -137,7 +156,8 @@ impl RuleBook {
         when: &Conditions,
     ) -> Result<(PutOutcome, RuleStatus), EngineError> {
         if !is_probe_name(name) {
-            let message = format!("{name:?} is not a name of a rule; the rules for names of probes apply");
+            let message =
+                format!("{name:?} is not a name of a rule; the rules for names of probes apply");
             return Err(Rejection::from(Finding::config("name", message)).into());
         }
         let checked = check_expressions(&self.engine, &document).await;
@@ -155,7 +175,11 @@ impl RuleBook {
         when: &Conditions,
     ) -> Result<(PutOutcome, RuleStatus), EngineError> {
         let by = &author.principal;
-        let known = self.rules.lock().get(name).map(|rule| rule.stored.lock().clone());
+        let known = self
+            .rules
+            .lock()
+            .get(name)
+            .map(|rule| rule.stored.lock().clone());
         check(when, known.as_ref())?;
         if let Some(known) = known.as_ref().filter(|known| known.document == document)
             && known.state.stopped.is_none()
@@ -164,12 +188,23 @@ impl RuleBook {
             return Ok((PutOutcome::Unchanged, self.status(name, known)));
         }
         let probe = self.engine.registry.get(&document.watch).map_err(|_| {
-            let message = format!("there is no probe named {}; deploy it first", document.watch);
+            let message = format!(
+                "there is no probe named {}; deploy it first",
+                document.watch
+            );
             EngineError::Rejected(Finding::config("watch", message).into())
         })?;
         let mut others = self.documents();
         others.retain(|(other, _)| other != name);
-        check::check(&self.engine, (name, &document), &others, checked, &probe.stored.config, by).await?;
+        check::check(
+            &self.engine,
+            (name, &document),
+            &others,
+            checked,
+            &probe.stored.config,
+            by,
+        )
+        .await?;
         let retained = self.engine.retained(&document.watch)?;
         let newest = retained.windows.newest().map_or(0, |newest| newest.seq());
         let role = by.role.map_or("", Role::name);
@@ -189,7 +224,12 @@ impl RuleBook {
             None => PutOutcome::Created,
         };
         self.keep(name, &stored, author.message).await?;
-        tracing::info!(rule = name, revision = stored.revision, pushed_by = stored.pushed_by, "a rule runs");
+        tracing::info!(
+            rule = name,
+            revision = stored.revision,
+            pushed_by = stored.pushed_by,
+            "a rule runs"
+        );
         let shown = self.status(name, &stored);
         self.spawn(name, stored);
         Ok((outcome, shown))
@@ -217,18 +257,26 @@ impl RuleBook {
     /// Returns the documents of all rules, by the names of the rules.
     pub fn documents(&self) -> Vec<(String, RuleDocument)> {
         let rules = self.rules.lock();
-        rules.iter().map(|(name, rule)| (name.clone(), rule.stored.lock().document.clone())).collect()
+        rules
+            .iter()
+            .map(|(name, rule)| (name.clone(), rule.stored.lock().document.clone()))
+            .collect()
     }
 
     pub fn stored(&self, name: &str) -> Option<StoredRule> {
-        self.rules.lock().get(name).map(|rule| rule.stored.lock().clone())
+        self.rules
+            .lock()
+            .get(name)
+            .map(|rule| rule.stored.lock().clone())
     }
 
     /// Stops the task of a rule and waits for its end.
     async fn halt(&self, name: &str) {
         let task = {
             let mut rules = self.rules.lock();
-            let Some(rule) = rules.get_mut(name) else { return };
+            let Some(rule) = rules.get_mut(name) else {
+                return;
+            };
             rule.stop.send_replace(true);
             std::mem::replace(&mut rule.task, tokio::spawn(async {}))
         };
@@ -242,7 +290,11 @@ impl RuleBook {
 
     /// Returns all rules, ordered by name.
     pub fn list(&self) -> Vec<RuleStatus> {
-        self.rules.lock().iter().map(|(name, rule)| self.status(name, &rule.stored.lock())).collect()
+        self.rules
+            .lock()
+            .iter()
+            .map(|(name, rule)| self.status(name, &rule.stored.lock()))
+            .collect()
     }
 
     /// Deletes a rule, together with the probes that the rule has made.
@@ -265,7 +317,8 @@ impl RuleBook {
             }
         }
         let (engine, of) = (Arc::clone(&self.engine), name.to_owned());
-        let forgotten = tokio::task::spawn_blocking(move || engine.deployer.store.forget_rule(&of)).await?;
+        let forgotten =
+            tokio::task::spawn_blocking(move || engine.deployer.store.forget_rule(&of)).await?;
         if let Err(error) = forgotten {
             self.spawn(name, stored);
             return Err(error.into());
@@ -275,7 +328,9 @@ impl RuleBook {
         self.engine.telemetry.rules.forget(name);
         self.engine.deployer.store.release_objects(name);
         let actions = self.actions(name, &stored);
-        let firing = FiringContext { window: stored.state.window };
+        let firing = FiringContext {
+            window: stored.state.window,
+        };
         for probe in &stored.begun() {
             if let Err(error) = actions.delete(probe, &firing, true).await {
                 tracing::warn!(
@@ -325,8 +380,18 @@ impl RuleBook {
             last_error: stored.last_error.clone(),
             no_value: stored.no_value.clone(),
             notifications: stored.notifications(),
-            probes: stored.made.iter().filter(|probe| exists(probe)).cloned().collect(),
-            gone: stored.made.iter().filter(|probe| !exists(probe)).cloned().collect(),
+            probes: stored
+                .made
+                .iter()
+                .filter(|probe| exists(probe))
+                .cloned()
+                .collect(),
+            gone: stored
+                .made
+                .iter()
+                .filter(|probe| !exists(probe))
+                .cloned()
+                .collect(),
             changed: stored.changed.keys().cloned().collect(),
             firings: stored.firings.clone(),
             rule: stored.document.clone(),
@@ -335,7 +400,9 @@ impl RuleBook {
 }
 
 pub fn missing(name: &str) -> EngineError {
-    EngineError::Missing(format!("there is no rule named {name}; GET /v1/rules lists them"))
+    EngineError::Missing(format!(
+        "there is no rule named {name}; GET /v1/rules lists them"
+    ))
 }
 
 /// Checks the conditions of a request against the present state of the rule.

@@ -1,4 +1,5 @@
-//! The check of a rule before it runs. It includes the other rules, because rules must not trigger each other without end.
+//! The check of a rule before it runs. It includes the other rules, because rules must not trigger
+//! each other without end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,11 +21,13 @@ const MOST_RULES: usize = 64;
 /// The proof that the expressions of a rule fit the windows of its probe.
 pub struct CheckedExpressions {
     templates: Templates,
-    /// The probes that the rule deploys, with the configurations of their templates, and the fields of their actions.
+    /// The probes that the rule deploys, with the configurations of their templates, and the fields
+    /// of their actions.
     probes: Vec<(String, RuleProbe)>,
 }
 
-/// Checks the expressions of a rule and of its templates. That takes a while, so the caller holds no lock.
+/// Checks the expressions of a rule and of its templates. That takes a while, so the caller holds
+/// no lock.
 pub async fn check_expressions(
     engine: &Arc<Engine>,
     document: &RuleDocument,
@@ -36,9 +39,12 @@ pub async fn check_expressions(
         let templates = probes::templates(&engine, rule.document())?;
         let mut probes = Vec::new();
         for (index, action) in rule.document().actions.iter().enumerate() {
-            let RuleAction::Apply(wanted) = action else { continue };
+            let RuleAction::Apply(wanted) = action else {
+                continue;
+            };
             let field = format!("do[{index}].apply");
-            let wanted = whole(wanted, &templates, &shape).map_err(|rejection| below(&field, rejection))?;
+            let wanted =
+                whole(wanted, &templates, &shape).map_err(|rejection| below(&field, rejection))?;
             probes.push((field, wanted.into_owned()));
         }
         Ok(CheckedExpressions { templates, probes })
@@ -46,8 +52,8 @@ pub async fn check_expressions(
     tokio::task::spawn_blocking(work).await?
 }
 
-/// Refuses a rule that can't be judged, whose probes would be refused, or that would trigger itself without end. `others` are
-/// all other rules.
+/// Refuses a rule that can't be judged, whose probes would be refused, or that would trigger itself
+/// without end. `others` are all other rules.
 pub async fn check(
     engine: &Arc<Engine>,
     (name, document): (&str, &RuleDocument),
@@ -57,8 +63,7 @@ pub async fn check(
     by: &Principal,
 ) -> Result<(), EngineError> {
     if document.scope.as_deref() == Some(FLEET) {
-        let message =
-            "a daemon judges the windows of its own node; `twinprobe stream --rules` judges those of a fleet";
+        let message = "a daemon judges the windows of its own node; `twinprobe stream --rules` judges those of a fleet";
         return Err(Rejection::from(Finding::config("scope", message)).into());
     }
     let checked = checked?;
@@ -69,7 +74,9 @@ pub async fn check(
         return Err(EngineError::Conflict(message.to_owned()));
     }
     if others.len() >= MOST_RULES {
-        return Err(EngineError::Conflict(format!("there are {MOST_RULES} rules, which is the limit")));
+        return Err(EngineError::Conflict(format!(
+            "there are {MOST_RULES} rules, which is the limit"
+        )));
     }
     if let Some(way) = cycle(document, others.iter().map(|(_, other)| other)) {
         let message = format!(
@@ -95,23 +102,26 @@ fn check_name(
     probe: &str,
     others: &[(String, RuleDocument)],
 ) -> Result<(), EngineError> {
-    let refused = |message: String| EngineError::from(Rejection::from(Finding::config(field, message)));
+    let refused =
+        |message: String| EngineError::from(Rejection::from(Finding::config(field, message)));
     let takes = |other: &RuleDocument| made(other).chain(changed(other)).any(|name| name == probe);
     if let Some((other, _)) = others.iter().find(|(_, other)| takes(other)) {
-        let message = format!("rule {other} deploys or changes a probe of this name; choose another name");
+        let message =
+            format!("rule {other} deploys or changes a probe of this name; choose another name");
         return Err(refused(message));
     }
     let owner = format!("rule:{rule}");
     let present = engine.registry.get(probe).ok();
     if present.is_some_and(|present| present.stored.pushed_by.as_ref() != Some(&owner)) {
-        let message = "there is a probe of this name that this rule has not made; choose another name";
+        let message =
+            "there is a probe of this name that this rule has not made; choose another name";
         return Err(refused(message.to_owned()));
     }
     Ok(())
 }
 
-/// Refuses changes of probes that do not exist, that the rule's author may not change, or that another rule deploys or
-/// changes.
+/// Refuses changes of probes that do not exist, that the rule's author may not change, or that
+/// another rule deploys or changes.
 fn check_changes(
     engine: &Engine,
     document: &RuleDocument,
@@ -119,23 +129,36 @@ fn check_changes(
     by: &Principal,
 ) -> Result<(), EngineError> {
     for (index, action) in document.actions.iter().enumerate() {
-        let RuleAction::Change(change) = action else { continue };
+        let RuleAction::Change(change) = action else {
+            continue;
+        };
         let field = format!("do[{index}].change");
         let refused = |message: String| {
-            EngineError::from(Rejection::from(Finding::config(format!("{field}.name"), message)))
+            EngineError::from(Rejection::from(Finding::config(
+                format!("{field}.name"),
+                message,
+            )))
         };
         let name = change.name.as_str();
-        let busy = |other: &RuleDocument| made(other).chain(changed(other)).any(|touched| touched == name);
+        let busy = |other: &RuleDocument| {
+            made(other)
+                .chain(changed(other))
+                .any(|touched| touched == name)
+        };
         if let Some((other, _)) = others.iter().find(|(_, other)| busy(other)) {
-            return Err(refused(format!("rule {other} deploys or changes this probe; one rule can do so")));
+            return Err(refused(format!(
+                "rule {other} deploys or changes this probe; one rule can do so"
+            )));
         }
         let probe = engine.registry.get(name);
-        let probe = probe.map_err(|_| refused(format!("there is no probe named {name}; deploy it first")))?;
+        let probe = probe
+            .map_err(|_| refused(format!("there is no probe named {name}; deploy it first")))?;
         // The values from windows are not known yet.
         if serde_json::to_string(change).is_ok_and(|text| text.contains("{{")) {
             continue;
         }
-        let config = chosen(&probe.stored.config, change).map_err(|rejection| below(&field, rejection))?;
+        let config =
+            chosen(&probe.stored.config, change).map_err(|rejection| below(&field, rejection))?;
         permitted(name, &config, by).map_err(|error| match error {
             EngineError::Rejected(rejection) => EngineError::Rejected(below(&field, rejection)),
             error => error,
@@ -144,12 +167,15 @@ fn check_changes(
     Ok(())
 }
 
-/// Returns the names of the probes that a rule deploys. A name that contains values from a window is not evaluated, because
-/// the values are not known yet.
+/// Returns the names of the probes that a rule deploys. A name that contains values from a window
+/// is not evaluated, because the values are not known yet.
 fn made(document: &RuleDocument) -> impl Iterator<Item = &str> {
     document.actions.iter().filter_map(|action| match action {
         RuleAction::Apply(probe) => Some(probe.name.as_str()),
-        RuleAction::Change(_) | RuleAction::Notify(_) | RuleAction::Delete(_) | RuleAction::Mark(_) => None,
+        RuleAction::Change(_)
+        | RuleAction::Notify(_)
+        | RuleAction::Delete(_)
+        | RuleAction::Mark(_) => None,
     })
 }
 
@@ -157,31 +183,40 @@ fn made(document: &RuleDocument) -> impl Iterator<Item = &str> {
 fn changed(document: &RuleDocument) -> impl Iterator<Item = &str> {
     document.actions.iter().filter_map(|action| match action {
         RuleAction::Change(change) => Some(change.name.as_str()),
-        RuleAction::Apply(_) | RuleAction::Notify(_) | RuleAction::Delete(_) | RuleAction::Mark(_) => None,
+        RuleAction::Apply(_)
+        | RuleAction::Notify(_)
+        | RuleAction::Delete(_)
+        | RuleAction::Mark(_) => None,
     })
 }
 
-/// Returns the probes whose windows a firing affects. A change of the watched probe does not count, because the rule's own
-/// conditions and its cooldown limit the number of such changes.
+/// Returns the probes whose windows a firing affects. A change of the watched probe does not count,
+/// because the rule's own conditions and its cooldown limit the number of such changes.
 fn touched(document: &RuleDocument) -> impl Iterator<Item = &str> {
     made(document).chain(changed(document).filter(|name| *name != document.watch))
 }
 
-/// Returns the probes on a path from the probes that `document` makes to the probe that it watches; `None` if there is no
-/// such path.
+/// Returns the probes on a path from the probes that `document` makes to the probe that it watches;
+/// `None` if there is no such path.
 fn cycle<'a>(
     document: &'a RuleDocument,
     others: impl IntoIterator<Item = &'a RuleDocument>,
 ) -> Option<Vec<String>> {
     let mut makes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for rule in others.into_iter().chain([document]) {
-        makes.entry(rule.watch.as_str()).or_default().extend(touched(rule));
+        makes
+            .entry(rule.watch.as_str())
+            .or_default()
+            .extend(touched(rule));
     }
     let mut seen = BTreeSet::new();
-    let mut ways: Vec<Vec<&str>> =
-        touched(document).map(|probe| vec![document.watch.as_str(), probe]).collect();
+    let mut ways: Vec<Vec<&str>> = touched(document)
+        .map(|probe| vec![document.watch.as_str(), probe])
+        .collect();
     while let Some(way) = ways.pop() {
-        let Some(last) = way.last().copied() else { continue };
+        let Some(last) = way.last().copied() else {
+            continue;
+        };
         if last == document.watch {
             return Some(way.into_iter().map(str::to_owned).collect());
         }
@@ -202,7 +237,8 @@ mod tests {
             .iter()
             .map(|name| serde_json::json!({ "apply": { "name": name, "probe": "dns", "expires": "1m" } }))
             .collect();
-        serde_json::from_value(serde_json::json!({ "watch": watch, "when": "true", "do": actions })).unwrap()
+        serde_json::from_value(serde_json::json!({ "watch": watch, "when": "true", "do": actions }))
+            .unwrap()
     }
 
     #[test]

@@ -12,7 +12,12 @@ impl RuleRunner {
     /// Ends the actions of the rule.
     pub(super) async fn end(&self) -> Result<(), EngineError> {
         let stored = self.stored.lock().clone();
-        let (made, firing) = (&stored.made, FiringContext { window: stored.state.window });
+        let (made, firing) = (
+            &stored.made,
+            FiringContext {
+                window: stored.state.window,
+            },
+        );
         let mut failed = self.actions.change_back(&stored).await?;
         for name in made {
             if let Err(error) = self.actions.delete(name, &firing, true).await {
@@ -39,23 +44,35 @@ impl RuleRunner {
                 reason,
                 "the rule has stopped; PUT it again to start it"
             );
-            self.actions.engine.telemetry.rules.set_stopped(&self.actions.rule, true);
+            self.actions
+                .engine
+                .telemetry
+                .rules
+                .set_stopped(&self.actions.rule, true);
             self.actions.note("STOP", &reason, &firing);
         }
         Ok(())
     }
 
-    /// Ends the actions of a firing after the watched probe was removed, because no window can end them any more. Returns false
-    /// if the rule has no such actions.
+    /// Ends the actions of a firing after the watched probe was removed, because no window can end
+    /// them any more. Returns false if the rule has no such actions.
     pub(super) async fn end_without_probe(&self) -> Result<bool, EngineError> {
         let firing = self.stored.lock().state.firing;
-        let Some(window) = firing else { return Ok(false) };
+        let Some(window) = firing else {
+            return Ok(false);
+        };
         let (rule, probe) = (&self.actions.rule, &self.actions.watched);
-        tracing::warn!(rule, probe, window, "the watched probe was removed; the actions of the rule end");
+        tracing::warn!(
+            rule,
+            probe,
+            window,
+            "the watched probe was removed; the actions of the rule end"
+        );
         self.commit(Durable::Now, |stored| {
             (stored.state.firing, stored.state.holds, stored.is_ending) = (None, 0, true);
-            stored.last_error =
-                Some(format!("the probe {probe} was removed while the actions of window {window} went on"));
+            stored.last_error = Some(format!(
+                "the probe {probe} was removed while the actions of window {window} went on"
+            ));
         })
         .await?;
         Ok(true)

@@ -41,8 +41,8 @@ pub async fn read(engine: &Arc<Engine>, probe: &str, seq: u64) -> Result<ReadWin
     rendered(engine, delivery, seq).await
 }
 
-/// Returns the document of the window before the window `seq`, if the rule has judged that window. The document is the `known`
-/// one, or comes from the store after a start of the daemon.
+/// Returns the document of the window before the window `seq`, if the rule has judged that window.
+/// The document is the `known` one, or comes from the store after a start of the daemon.
 pub async fn before(
     actions: &RuleActions,
     stored: &Mutex<StoredRule>,
@@ -53,11 +53,19 @@ pub async fn before(
         return known;
     }
     let judged = stored.lock().before(seq)?;
-    read(&actions.engine, &actions.watched, judged).await.ok()?.document.ok()
+    read(&actions.engine, &actions.watched, judged)
+        .await
+        .ok()?
+        .document
+        .ok()
 }
 
 /// Renders a window and parses its document.
-pub async fn rendered(engine: &Arc<Engine>, delivery: Delivery, seq: u64) -> Result<ReadWindow, EngineError> {
+pub async fn rendered(
+    engine: &Arc<Engine>,
+    delivery: Delivery,
+    seq: u64,
+) -> Result<ReadWindow, EngineError> {
     let shape = delivery.shape(false);
     let rendering = document::begin(delivery, Format::Json, &engine.deployer).await?;
     let document = match rendering.whole(LARGEST).await? {
@@ -65,15 +73,20 @@ pub async fn rendered(engine: &Arc<Engine>, delivery: Delivery, seq: u64) -> Res
             .await?
             .map(Arc::new)
             .map_err(|error| format!("the document of the window can't be parsed: {error}")),
-        None => {
-            Err(format!("the document of the window has more than {LARGEST} bytes; rules read no larger one"))
-        }
+        None => Err(format!(
+            "the document of the window has more than {LARGEST} bytes; rules read no larger one"
+        )),
     };
-    Ok(ReadWindow { seq, shape, document })
+    Ok(ReadWindow {
+        seq,
+        shape,
+        document,
+    })
 }
 
 impl ShapedRule {
-    /// Returns the rule, prepared for windows of this shape. A rejection names the parts that the windows lack.
+    /// Returns the rule, prepared for windows of this shape. A rejection names the parts that the
+    /// windows lack.
     pub async fn of(
         &mut self,
         document: &RuleDocument,
@@ -105,11 +118,14 @@ pub fn reasons(rejection: &Rejection) -> String {
 
 /// Returns a time in a document, in nanoseconds since the Unix epoch.
 pub fn nanoseconds(time: &str) -> i64 {
-    let time = time.parse::<Timestamp>().map_or(0, Timestamp::as_nanosecond);
+    let time = time
+        .parse::<Timestamp>()
+        .map_or(0, Timestamp::as_nanosecond);
     i64::try_from(time).unwrap_or(i64::MAX)
 }
 
-/// A window and its predecessor, which a rule judges. The work runs on other threads than those that answer requests.
+/// A window and its predecessor, which a rule judges. The work runs on other threads than those
+/// that answer requests.
 #[derive(Clone)]
 pub struct JudgedPair {
     pub rule: Arc<Rule>,

@@ -1,5 +1,5 @@
-//! The running of rules: each rule judges the windows of its probe, in order, and takes its actions. The crate `rules`
-//! makes the decisions, and the table `rules` of the store records them.
+//! The running of rules: each rule judges the windows of its probe, in order, and takes its
+//! actions. The crate `rules` makes the decisions, and the table `rules` of the store records them.
 
 pub mod actions;
 pub mod ahead;

@@ -12,9 +12,13 @@ use twinprobe_rules::{Templates, check_template};
 use crate::engine::engine::{Engine, permitted};
 use crate::engine::error::EngineError;
 
-/// Returns the configuration of a probe that a rule deploys: from the library or from the rule, with the rule's values and
-/// lease. A probe without interfaces gets the interfaces of the watched probe.
-pub fn configuration(probe: &RuleProbe, watched: &ConfigDocument) -> Result<ConfigDocument, Rejection> {
+/// Returns the configuration of a probe that a rule deploys: from the library or from the rule,
+/// with the rule's values and lease. A probe without interfaces gets the interfaces of the watched
+/// probe.
+pub fn configuration(
+    probe: &RuleProbe,
+    watched: &ConfigDocument,
+) -> Result<ConfigDocument, Rejection> {
     let mut config = match (&probe.probe, &probe.config) {
         (Some(name), _) => {
             twinprobe_library::library_probe(name).map_err(|error| refused("probe", &error))?
@@ -43,26 +47,35 @@ pub fn templates(engine: &Engine, document: &RuleDocument) -> Result<Templates, 
     Ok(found)
 }
 
-/// Returns a rule's probe with the configuration of its template. The expressions of the template must fit windows of
-/// `shape`.
+/// Returns a rule's probe with the configuration of its template. The expressions of the template
+/// must fit windows of `shape`.
 pub fn whole<'a>(
     probe: &'a RuleProbe,
     templates: &Templates,
     shape: &WindowShape,
 ) -> Result<Cow<'a, RuleProbe>, Rejection> {
-    let Some(name) = &probe.template else { return Ok(Cow::Borrowed(probe)) };
+    let Some(name) = &probe.template else {
+        return Ok(Cow::Borrowed(probe));
+    };
     let config = templates.get(name);
-    let config = config
-        .ok_or_else(|| refused("template", &format!("there is no template named {name}; put it first")))?;
+    let config = config.ok_or_else(|| {
+        refused(
+            "template",
+            &format!("there is no template named {name}; put it first"),
+        )
+    })?;
     check_template(config, Some(shape)).map_err(|finding| below("template", finding.into()))?;
     match serde_json::to_value(config) {
-        Ok(Value::Object(config)) => Ok(Cow::Owned(RuleProbe { config: Some(config), ..probe.clone() })),
+        Ok(Value::Object(config)) => Ok(Cow::Owned(RuleProbe {
+            config: Some(config),
+            ..probe.clone()
+        })),
         _ => Err(refused("template", &"the template is not an object")),
     }
 }
 
-/// Refuses a rule's probe that can't be deployed, or that `by` may not deploy. `probe` has the configuration of its
-/// template.
+/// Refuses a rule's probe that can't be deployed, or that `by` may not deploy. `probe` has the
+/// configuration of its template.
 pub fn check_probe(
     field: &str,
     probe: &RuleProbe,
@@ -79,15 +92,18 @@ pub fn check_probe(
         (None, Some(_)) => "config",
         (None, None) => "probe",
     };
-    permitted(&probe.name, &config, by).map(drop).map_err(|error| match error {
-        EngineError::Rejected(rejection) => {
-            EngineError::Rejected(below(&format!("{field}.{part}"), rejection))
-        }
-        error => error,
-    })
+    permitted(&probe.name, &config, by)
+        .map(drop)
+        .map_err(|error| match error {
+            EngineError::Rejected(rejection) => {
+                EngineError::Rejected(below(&format!("{field}.{part}"), rejection))
+            }
+            error => error,
+        })
 }
 
-/// Returns the configuration of a probe that runs on this daemon, or else of the library's probe of this name.
+/// Returns the configuration of a probe that runs on this daemon, or else of the library's probe of
+/// this name.
 pub fn known(engine: &Engine, name: &str) -> Result<ConfigDocument, EngineError> {
     if let Ok(probe) = engine.registry.get(name) {
         return Ok(probe.stored.config.clone());
@@ -116,7 +132,8 @@ fn refused(field: &str, message: &impl ToString) -> Rejection {
 pub fn below(field: &str, mut rejection: Rejection) -> Rejection {
     for finding in &mut rejection.findings {
         let inner = finding.field.take().filter(|inner| !inner.is_empty());
-        finding.field = Some(inner.map_or_else(|| field.to_owned(), |inner| format!("{field}.{inner}")));
+        finding.field =
+            Some(inner.map_or_else(|| field.to_owned(), |inner| format!("{field}.{inner}")));
     }
     rejection
 }

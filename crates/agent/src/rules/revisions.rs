@@ -36,17 +36,27 @@ impl RuleBook {
             return Err(EngineError::Conflict(message));
         }
         let author = author.explained(|| format!("back to revision {}", wanted.revision));
-        let (_, status) = self.put_alone(name, wanted.rule, checked, author, when).await?;
+        let (_, status) = self
+            .put_alone(name, wanted.rule, checked, author, when)
+            .await?;
         Ok(status)
     }
 
     /// Returns the revision of a rule that a rollback chooses.
     async fn wanted(&self, name: &str, to: Option<u64>) -> Result<RuleRevision, EngineError> {
         let revisions = self.revisions(name).await?;
-        let known: Vec<_> = revisions.iter().map(|revision| revision.revision.to_string()).collect();
+        let known: Vec<_> = revisions
+            .iter()
+            .map(|revision| revision.revision.to_string())
+            .collect();
         let wanted = match to {
-            Some(to) => revisions.into_iter().find(|revision| revision.revision == to),
-            None => revisions.into_iter().rev().find(|revision| !revision.current),
+            Some(to) => revisions
+                .into_iter()
+                .find(|revision| revision.revision == to),
+            None => revisions
+                .into_iter()
+                .rev()
+                .find(|revision| !revision.current),
         };
         match (wanted, to) {
             (Some(wanted), _) => Ok(wanted),

@@ -21,8 +21,8 @@ use crate::rules::judge::{self, JudgedPair, ShapedRule, reasons};
 use crate::rules::outbox::courier::Courier;
 use crate::store::rules::{PendingActions, StoredRule};
 
-/// The number of attempts at an action that may succeed later, and the pause before the second attempt. The
-/// pause doubles each time.
+/// The number of attempts at an action that may succeed later, and the pause before the second
+/// attempt. The pause doubles each time.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
 /// The pause before another attempt to use the store after a failure.
@@ -84,7 +84,10 @@ impl RuleRunner {
     fn prepare_probes(&mut self) {
         let (is_stopped, is_idle) = {
             let stored = self.stored.lock();
-            (stored.state.stopped.is_some(), stored.pending.is_none() && stored.made.is_empty())
+            (
+                stored.state.stopped.is_some(),
+                stored.pending.is_none() && stored.made.is_empty(),
+            )
         };
         if is_stopped {
             self.preparation.end();
@@ -102,7 +105,11 @@ impl RuleRunner {
         self.deliver().await?;
         let (pending, is_ending, is_stopped) = {
             let stored = self.stored.lock();
-            (stored.pending.clone(), stored.is_ending, stored.state.stopped.is_some())
+            (
+                stored.pending.clone(),
+                stored.is_ending,
+                stored.state.stopped.is_some(),
+            )
         };
         if let Some(pending) = pending {
             return self.act(pending).await.map(|()| true);
@@ -110,7 +117,9 @@ impl RuleRunner {
         if is_ending {
             return self.end().await.map(|()| true);
         }
-        let Some(watched) = watched else { return self.end_without_probe().await };
+        let Some(watched) = watched else {
+            return self.end_without_probe().await;
+        };
         if is_stopped {
             self.actions.hold(None).await?;
             return Ok(false);
@@ -122,7 +131,8 @@ impl RuleRunner {
         self.judge(&entry).await.map(|()| true)
     }
 
-    /// Returns the next window, and counts windows that were removed before the rule could read them.
+    /// Returns the next window, and counts windows that were removed before the rule could read
+    /// them.
     fn next(&mut self, watched: &RetainedWindows) -> Option<WindowEntry> {
         let mut stored = self.stored.lock();
         if stored.instance != watched.origin.instance {
@@ -135,7 +145,11 @@ impl RuleRunner {
         let missed = entry.seq - stored.state.window - 1;
         if missed > 0 {
             stored.missed += missed;
-            self.actions.engine.telemetry.rules.missed(&self.actions.rule, missed);
+            self.actions
+                .engine
+                .telemetry
+                .rules
+                .missed(&self.actions.rule, missed);
             stored.state.window = entry.seq - 1;
         }
         Some(entry)
@@ -146,7 +160,11 @@ impl RuleRunner {
             Ok(read) => read,
             // A limit has removed the window meanwhile, or it is damaged.
             Err(EngineError::Missing(_) | EngineError::NotFound { .. }) => {
-                self.actions.engine.telemetry.rules.missed(&self.actions.rule, 1);
+                self.actions
+                    .engine
+                    .telemetry
+                    .rules
+                    .missed(&self.actions.rule, 1);
                 let mut stored = self.stored.lock();
                 stored.missed += 1;
                 stored.state.window = entry.seq;
@@ -159,7 +177,10 @@ impl RuleRunner {
             Ok(rule) => rule,
             Err(rejection) => {
                 let reason = reasons(&rejection);
-                let reason = format!("window {} is not one that the rule can judge: {reason}", entry.seq);
+                let reason = format!(
+                    "window {} is not one that the rule can judge: {reason}",
+                    entry.seq
+                );
                 return self
                     .commit(Durable::Now, |stored| {
                         stored.state.window = entry.seq;
@@ -168,11 +189,23 @@ impl RuleRunner {
                     .await;
             }
         };
-        let known = self.previous.take().filter(|(seq, _)| seq + 1 == entry.seq).map(|(_, window)| window);
+        let known = self
+            .previous
+            .take()
+            .filter(|(seq, _)| seq + 1 == entry.seq)
+            .map(|(_, window)| window);
         let before = judge::before(&self.actions, &self.stored, entry.seq, known).await;
-        let pair = JudgedPair { rule, window: read.document, before };
+        let pair = JudgedPair {
+            rule,
+            window: read.document,
+            before,
+        };
         let judgement = pair.judge().await?;
-        self.previous = pair.window.clone().ok().map(|document| (read.seq, document));
+        self.previous = pair
+            .window
+            .clone()
+            .ok()
+            .map(|document| (read.seq, document));
         let end = judge::nanoseconds(&entry.end);
         crash::point("rule_judged");
         self.decide(&pair, entry, end, judgement).await?;
@@ -203,7 +236,11 @@ impl RuleRunner {
             next.last_error.clone_from(&next.state.stopped);
             next.is_ending = true;
         }
-        let durable = if decision.is_some() || next.is_ending { Durable::Now } else { Durable::Soon };
+        let durable = if decision.is_some() || next.is_ending {
+            Durable::Now
+        } else {
+            Durable::Soon
+        };
         match decision {
             Some(Decision::Fire { window }) => match pair.actions(&self.actions.engine).await? {
                 Ok(actions) => {
@@ -211,18 +248,34 @@ impl RuleRunner {
                     let shown = |action: &RuleAction| action.clone().without_sources().masked();
                     let taken = actions.iter().map(shown).collect();
                     let time = entry.end.clone();
-                    next.pending = Some(PendingActions { window, actions, done: 0 });
+                    next.pending = Some(PendingActions {
+                        window,
+                        actions,
+                        done: 0,
+                    });
                     let (done, ended, error) = (None, None, None);
-                    next.fired(RuleFiring { window, time, actions: taken, done, ended, error });
+                    next.fired(RuleFiring {
+                        window,
+                        time,
+                        actions: taken,
+                        done,
+                        ended,
+                        error,
+                    });
                 }
                 Err(reason) => {
-                    next.stop(format!("the actions can't be made of window {window}: {reason}"));
+                    next.stop(format!(
+                        "the actions can't be made of window {window}: {reason}"
+                    ));
                 }
             },
             Some(Decision::End { .. }) => next.is_ending = true,
             None => {}
         }
-        let first = next.pending.as_ref().and_then(|pending| pending.actions.first().cloned());
+        let first = next
+            .pending
+            .as_ref()
+            .and_then(|pending| pending.actions.first().cloned());
         let has_fired = first.is_some();
         // Loading touches no packet, so it need not wait for the disk.
         let mut preparation = std::mem::take(&mut self.preparation);
@@ -231,13 +284,21 @@ impl RuleRunner {
         self.preparation = preparation;
         kept?;
         self.ahead = ahead;
-        self.actions.engine.telemetry.rules.judged(&self.actions.rule, has_fired);
+        self.actions
+            .engine
+            .telemetry
+            .rules
+            .judged(&self.actions.rule, has_fired);
         Ok(())
     }
 
     /// Takes the actions of a firing that are not taken yet.
     async fn act(&mut self, pending: PendingActions) -> Result<(), EngineError> {
-        let PendingActions { window, actions, done } = pending;
+        let PendingActions {
+            window,
+            actions,
+            done,
+        } = pending;
         let time = self.stored.lock().time_of(window);
         for (index, action) in actions.iter().enumerate().skip(done) {
             let taken = match self.prepare(action).await? {
@@ -253,12 +314,18 @@ impl RuleRunner {
                 Ok(()) => {
                     self.commit(Durable::Now, |stored| {
                         match action {
-                            RuleAction::Apply(probe) => drop(stored.made.insert(probe.name.clone())),
+                            RuleAction::Apply(probe) => {
+                                drop(stored.made.insert(probe.name.clone()))
+                            }
                             RuleAction::Notify(url) => stored.send(window, index, url),
-                            RuleAction::Change(_) | RuleAction::Delete(_) | RuleAction::Mark(_) => {}
+                            RuleAction::Change(_) | RuleAction::Delete(_) | RuleAction::Mark(_) => {
+                            }
                         }
                         stored.pending = stored.pending.take().filter(|_| !is_last);
-                        stored.pending.iter_mut().for_each(|pending| pending.done = index + 1);
+                        stored
+                            .pending
+                            .iter_mut()
+                            .for_each(|pending| pending.done = index + 1);
                         stored.settle(window, &time);
                     })
                     .await?;
@@ -267,7 +334,8 @@ impl RuleRunner {
                     let reason = format!("do[{index}] of window {window}: {reason}");
                     return self
                         .commit(Durable::Now, |stored| {
-                            stored.mark(window, &time, |firing| firing.error = Some(reason.clone()));
+                            stored
+                                .mark(window, &time, |firing| firing.error = Some(reason.clone()));
                             stored.stop(reason);
                         })
                         .await;
@@ -277,9 +345,12 @@ impl RuleRunner {
         Ok(())
     }
 
-    /// Stores a probe's configuration before the change, so that the change can be reverted in any case.
+    /// Stores a probe's configuration before the change, so that the change can be reverted in any
+    /// case.
     async fn prepare(&self, action: &RuleAction) -> Result<Result<(), ActionError>, EngineError> {
-        let RuleAction::Change(change) = action else { return Ok(Ok(())) };
+        let RuleAction::Change(change) = action else {
+            return Ok(Ok(()));
+        };
         if self.stored.lock().changed.contains_key(&change.name) {
             return Ok(Ok(()));
         }
@@ -288,14 +359,22 @@ impl RuleRunner {
             Err(error) => return Ok(Err(error)),
         };
         let name = change.name.clone();
-        self.commit(Durable::Now, |stored| drop(stored.changed.insert(name, changed))).await?;
+        self.commit(Durable::Now, |stored| {
+            drop(stored.changed.insert(name, changed))
+        })
+        .await?;
         crash::point("rule_prepared");
         Ok(Ok(()))
     }
 
-    /// Takes an action. After a failure that may be temporary, it tries again, after longer and longer
-    /// pauses.
-    async fn attempt(&mut self, action: &RuleAction, window: u64, index: usize) -> Result<(), ActionError> {
+    /// Takes an action. After a failure that may be temporary, it tries again, after longer and
+    /// longer pauses.
+    async fn attempt(
+        &mut self,
+        action: &RuleAction,
+        window: u64,
+        index: usize,
+    ) -> Result<(), ActionError> {
         let firing = FiringContext { window };
         let (mut attempt, mut ahead) = (1, self.ahead.take());
         loop {
@@ -305,11 +384,17 @@ impl RuleRunner {
                 RuleAction::Notify(_) => return Ok(()),
                 RuleAction::Change(change) => {
                     let changed = self.stored.lock().changed.get(&change.name).cloned();
-                    self.actions.change(&change.name, changed.as_ref(), &firing).await
+                    self.actions
+                        .change(&change.name, changed.as_ref(), &firing)
+                        .await
                 }
                 _ => self.actions.take(action, &firing, ahead).await,
             };
-            self.actions.engine.telemetry.rules.acted(&self.actions.rule, taken.is_ok());
+            self.actions
+                .engine
+                .telemetry
+                .rules
+                .acted(&self.actions.rule, taken.is_ok());
             match taken {
                 Err(error) if error.again && attempt < ATTEMPTS && !self.has_to_end() => {
                     tracing::warn!(
@@ -330,7 +415,8 @@ impl RuleRunner {
         }
     }
 
-    /// Changes the record, and waits until the store has the change. After an error nothing has changed.
+    /// Changes the record, and waits until the store has the change. After an error nothing has
+    /// changed.
     pub(super) async fn commit(
         &self,
         durable: Durable,
@@ -338,8 +424,11 @@ impl RuleRunner {
     ) -> Result<(), EngineError> {
         let mut next = self.stored.lock().clone();
         change(&mut next);
-        let (engine, name, record) =
-            (Arc::clone(&self.actions.engine), self.actions.rule.clone(), next.clone());
+        let (engine, name, record) = (
+            Arc::clone(&self.actions.engine),
+            self.actions.rule.clone(),
+            next.clone(),
+        );
         let kept = move || engine.deployer.store.keep_rule(&name, &record, durable);
         tokio::task::spawn_blocking(kept).await??;
         *self.stored.lock() = next;

@@ -31,7 +31,8 @@ struct Progress {
 }
 
 impl TriedRule {
-    /// Replays the captures, and judges the windows one after the other. The work keeps `place` until it has ended.
+    /// Replays the captures, and judges the windows one after the other. The work keeps `place`
+    /// until it has ended.
     pub async fn run(
         self,
         engine: &Arc<Engine>,
@@ -39,15 +40,28 @@ impl TriedRule {
         captures: UploadedCaptures,
         place: Arc<OwnedSemaphorePermit>,
     ) -> Result<RuleTrial, EngineError> {
-        let Self { rule, probe, config } = self;
-        let mut windows = engine.replay_windows(&probe, config, by, captures, place).await?;
-        let mut trial = RuleTrial { probe, windows: 0, decisions: Vec::new(), stopped: None };
+        let Self {
+            rule,
+            probe,
+            config,
+        } = self;
+        let mut windows = engine
+            .replay_windows(&probe, config, by, captures, place)
+            .await?;
+        let mut trial = RuleTrial {
+            probe,
+            windows: 0,
+            decisions: Vec::new(),
+            stopped: None,
+        };
         let mut progress = Progress::default();
         // The sender is dropped if the thread of the replay panics.
         let died = || EngineError::Replay(io::Error::other("the replay ended early"));
         while let Some(delivery) = windows.recv().await.ok_or_else(died)?? {
             trial.windows += 1;
-            trial.decisions.extend(progress.step(engine, &rule, delivery).await?);
+            trial
+                .decisions
+                .extend(progress.step(engine, &rule, delivery).await?);
         }
         trial.stopped = progress.state.stopped;
         Ok(trial)
@@ -62,11 +76,21 @@ impl Progress {
         document: &RuleDocument,
         delivery: Delivery,
     ) -> Result<Option<RuleDecision>, EngineError> {
-        let Some(window) = delivery.window().cloned() else { return Ok(None) };
-        let ReadWindow { seq, shape, document: read } = judge::rendered(engine, delivery, window.seq).await?;
+        let Some(window) = delivery.window().cloned() else {
+            return Ok(None);
+        };
+        let ReadWindow {
+            seq,
+            shape,
+            document: read,
+        } = judge::rendered(engine, delivery, window.seq).await?;
         let rule = self.shaped.of(document, shape).await??;
         let before = self.previous.replace(read.clone()).and_then(Result::ok);
-        let pair = JudgedPair { rule, window: read, before };
+        let pair = JudgedPair {
+            rule,
+            window: read,
+            before,
+        };
         let end = judge::nanoseconds(&window.end);
         let (decision, actions) = match self.state.step(&pair.rule, seq, end, pair.judge().await?) {
             Some(Decision::Fire { .. }) => ("fire", pair.actions(engine).await?),
@@ -77,6 +101,12 @@ impl Progress {
             Ok(actions) => (actions.into_iter().map(RuleAction::masked).collect(), None),
             Err(error) => (Vec::new(), Some(error)),
         };
-        Ok(Some(RuleDecision { window: seq, time: window.end, decision: decision.into(), actions, error }))
+        Ok(Some(RuleDecision {
+            window: seq,
+            time: window.end,
+            decision: decision.into(),
+            actions,
+            error,
+        }))
     }
 }

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    #[error("the state directory {0} is in use by another twinprobe; give each its own --state-dir")]
+    #[error(
+        "the state directory {0} is in use by another twinprobe; give each its own --state-dir"
+    )]
     InUse(PathBuf),
     #[error(transparent)]
     Open(#[from] twinprobe_store::OpenError),
@@ -32,7 +34,11 @@ pub enum StoreError {
 
 pub fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
     let path = path.to_owned();
-    move |source| StoreError::Io { action, path, source }
+    move |source| StoreError::Io {
+        action,
+        path,
+        source,
+    }
 }
 
 /// Returns the bytes as hexadecimal digits.

@@ -1,5 +1,5 @@
-//! The content of the files of probes and revisions. Each file contains the version of its format; a file of a later
-//! version stays unchanged. `golden/` has a file of each version so far.
+//! The content of the files of probes and revisions. Each file contains the version of its format;
+//! a file of a later version stays unchanged. `golden/` has a file of each version so far.
 
 use std::io;
 
@@ -28,7 +28,10 @@ struct Versioned<'a, T> {
 
 /// Returns the content of the file of a probe or of a revision.
 pub fn file(content: &impl Serialize) -> io::Result<Vec<u8>> {
-    Ok(serde_json::to_vec(&Versioned { version: VERSION, content })?)
+    Ok(serde_json::to_vec(&Versioned {
+        version: VERSION,
+        content,
+    })?)
 }
 
 fn sender(state: &Value) -> Option<String> {
@@ -59,17 +62,23 @@ pub fn parse(bytes: &[u8]) -> Result<StoredProbe, Unread> {
     Ok(StoredProbe {
         revision,
         created: state["created"].as_str().unwrap_or_default().to_owned(),
-        instance: Some(state["instance"].as_str().map_or_else(|| instance_of(bytes), str::to_owned)),
+        instance: Some(
+            state["instance"]
+                .as_str()
+                .map_or_else(|| instance_of(bytes), str::to_owned),
+        ),
         pushed_by: sender(&state),
         config: config.map_err(|error| unread("configuration", &error))?,
-        lease: serde_json::from_value(state["lease"].take()).map_err(|error| unread("lease", &error))?,
+        lease: serde_json::from_value(state["lease"].take())
+            .map_err(|error| unread("lease", &error))?,
         running: serde_json::from_value(state["running"].take())
             .map_err(|error| unread("record of the deployment that runs", &error))?,
     })
 }
 
-/// Returns the instance of a probe whose file has none, because an earlier version wrote the file. The instance is
-/// then the time of the probe's creation, and the file stays unchanged until it is written again with this instance.
+/// Returns the instance of a probe whose file has none, because an earlier version wrote the file.
+/// The instance is then the time of the probe's creation, and the file stays unchanged until it is
+/// written again with this instance.
 fn instance_of(file: &[u8]) -> String {
     hex(&Sha256::digest(file)[..16])
 }
@@ -88,7 +97,9 @@ pub fn parse_revision(bytes: &[u8]) -> Option<StoredRevision> {
 }
 
 fn check_version(state: &Value) -> Result<(), Unread> {
-    let Some(version) = state.get("version") else { return Ok(()) };
+    let Some(version) = state.get("version") else {
+        return Ok(());
+    };
     match version.as_u64() {
         Some(0..=VERSION) => Ok(()),
         _ => Err(Unread(format!(
@@ -136,48 +147,92 @@ mod tests {
             boot_id: "3e25650a-34b9-4f65-8f5d-0f4a2f7e5a11".to_owned(),
             duration_ns: 600_000_000_000,
         };
-        let config = ConfigDocument { expires: Some("10m".to_owned()), ..document() };
-        StoredProbe { config, lease: Some(lease), ..stored() }
+        let config = ConfigDocument {
+            expires: Some("10m".to_owned()),
+            ..document()
+        };
+        StoredProbe {
+            config,
+            lease: Some(lease),
+            ..stored()
+        }
     }
 
     /// Returns a probe whose record says for which packets its programs were loaded.
     fn single() -> StoredProbe {
         let mut single = stored();
-        let directions = single.running.iter_mut().flat_map(|running| &mut running.deployment.directions);
+        let directions = single
+            .running
+            .iter_mut()
+            .flat_map(|running| &mut running.deployment.directions);
         directions.for_each(|direction| direction.frags = Some(false));
         single
     }
 
     fn stored_revision() -> StoredRevision {
-        StoredRevision { created: stored().created, pushed_by: None, message: None, config: document() }
+        StoredRevision {
+            created: stored().created,
+            pushed_by: None,
+            message: None,
+            config: document(),
+        }
     }
 
-    /// Files of all earlier versions must stay readable. Never change these files; only add new ones.
+    /// Files of all earlier versions must stay readable. Never change these files; only add new
+    /// ones.
     #[test]
     fn files_of_every_version_are_read() {
-        let of_file = |file| StoredProbe { instance: Some(instance_of(file)), ..stored() };
-        for file in [&include_bytes!("golden/probe-0.json")[..], include_bytes!("golden/probe-1.json")] {
+        let of_file = |file| StoredProbe {
+            instance: Some(instance_of(file)),
+            ..stored()
+        };
+        for file in [
+            &include_bytes!("golden/probe-0.json")[..],
+            include_bytes!("golden/probe-1.json"),
+        ] {
             assert_eq!(parse(file), Ok(of_file(file)));
         }
-        assert_eq!(parse(include_bytes!("golden/probe-1-instance.json")), Ok(stored()));
-        assert_eq!(parse(include_bytes!("golden/probe-1-lease.json")), Ok(leased()));
-        assert_eq!(parse(include_bytes!("golden/probe-1-frags.json")), Ok(single()));
-        for file in [&include_bytes!("golden/revision-0.json")[..], include_bytes!("golden/revision-1.json")]
-        {
+        assert_eq!(
+            parse(include_bytes!("golden/probe-1-instance.json")),
+            Ok(stored())
+        );
+        assert_eq!(
+            parse(include_bytes!("golden/probe-1-lease.json")),
+            Ok(leased())
+        );
+        assert_eq!(
+            parse(include_bytes!("golden/probe-1-frags.json")),
+            Ok(single())
+        );
+        for file in [
+            &include_bytes!("golden/revision-0.json")[..],
+            include_bytes!("golden/revision-1.json"),
+        ] {
             assert_eq!(parse_revision(file), Some(stored_revision()));
         }
         let pushed_by = Some("token:ci-bot".to_owned());
-        let (with_sender, revision) =
-            (include_bytes!("golden/probe-1-pushed.json"), include_bytes!("golden/revision-1-pushed.json"));
+        let (with_sender, revision) = (
+            include_bytes!("golden/probe-1-pushed.json"),
+            include_bytes!("golden/revision-1-pushed.json"),
+        );
         assert_eq!(
             parse(with_sender),
-            Ok(StoredProbe { pushed_by: pushed_by.clone(), ..of_file(with_sender) })
+            Ok(StoredProbe {
+                pushed_by: pushed_by.clone(),
+                ..of_file(with_sender)
+            })
         );
-        let pushed = StoredRevision { pushed_by, ..stored_revision() };
+        let pushed = StoredRevision {
+            pushed_by,
+            ..stored_revision()
+        };
         assert_eq!(parse_revision(revision), Some(pushed.clone()));
         let message = Some("ports of the new resolver".to_owned());
         let explained = include_bytes!("golden/revision-1-message.json");
-        assert_eq!(parse_revision(explained), Some(StoredRevision { message, ..pushed }));
+        assert_eq!(
+            parse_revision(explained),
+            Some(StoredRevision { message, ..pushed })
+        );
     }
 
     #[test]
@@ -186,16 +241,47 @@ mod tests {
             serde_json::from_slice(&file(content).unwrap()).unwrap()
         }
         let golden = |file: &[u8]| serde_json::from_slice::<Value>(file).unwrap();
-        assert_eq!(written(&stored()), golden(include_bytes!("golden/probe-1-instance.json")));
-        assert_eq!(written(&leased()), golden(include_bytes!("golden/probe-1-lease.json")));
-        assert_eq!(written(&single()), golden(include_bytes!("golden/probe-1-frags.json")));
-        assert_eq!(written(&stored_revision()), golden(include_bytes!("golden/revision-1.json")));
+        assert_eq!(
+            written(&stored()),
+            golden(include_bytes!("golden/probe-1-instance.json"))
+        );
+        assert_eq!(
+            written(&leased()),
+            golden(include_bytes!("golden/probe-1-lease.json"))
+        );
+        assert_eq!(
+            written(&single()),
+            golden(include_bytes!("golden/probe-1-frags.json"))
+        );
+        assert_eq!(
+            written(&stored_revision()),
+            golden(include_bytes!("golden/revision-1.json"))
+        );
         let pushed_by = Some("token:ci-bot".to_owned());
-        let pushed = StoredProbe { instance: None, pushed_by: pushed_by.clone(), ..stored() };
-        assert_eq!(written(&pushed), golden(include_bytes!("golden/probe-1-pushed.json")));
-        let pushed = StoredRevision { pushed_by, ..stored_revision() };
-        assert_eq!(written(&pushed), golden(include_bytes!("golden/revision-1-pushed.json")));
-        let explained = StoredRevision { message: Some("ports of the new resolver".to_owned()), ..pushed };
-        assert_eq!(written(&explained), golden(include_bytes!("golden/revision-1-message.json")));
+        let pushed = StoredProbe {
+            instance: None,
+            pushed_by: pushed_by.clone(),
+            ..stored()
+        };
+        assert_eq!(
+            written(&pushed),
+            golden(include_bytes!("golden/probe-1-pushed.json"))
+        );
+        let pushed = StoredRevision {
+            pushed_by,
+            ..stored_revision()
+        };
+        assert_eq!(
+            written(&pushed),
+            golden(include_bytes!("golden/revision-1-pushed.json"))
+        );
+        let explained = StoredRevision {
+            message: Some("ports of the new resolver".to_owned()),
+            ..pushed
+        };
+        assert_eq!(
+            written(&explained),
+            golden(include_bytes!("golden/revision-1-message.json"))
+        );
     }
 }

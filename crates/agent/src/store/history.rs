@@ -7,18 +7,24 @@ use twinprobe_store::{Connection, params};
 use crate::store::Store;
 use crate::store::error::StoreError;
 
-/// The most changes that are kept for one name of a probe, and for all names together. So a client that changes probes all
-/// the time can't fill the disk.
+/// The most changes that are kept for one name of a probe, and for all names together. So a client
+/// that changes probes all the time can't fill the disk.
 const EACH: u64 = 1000;
 const ALL: u64 = 50_000;
 
-/// Adds a change to the history, and removes changes that are too old or too many. This is a part of the commit of the
-/// change itself.
-pub fn add(connection: &Connection, entry: &HistoryEntry, oldest: Timestamp) -> twinprobe_store::Result<()> {
+/// Adds a change to the history, and removes changes that are too old or too many. This is a part
+/// of the commit of the change itself.
+pub fn add(
+    connection: &Connection,
+    entry: &HistoryEntry,
+    oldest: Timestamp,
+) -> twinprobe_store::Result<()> {
     let time = entry.time.parse().unwrap_or_else(|_| Timestamp::now());
     // Numbers and strings alone can always be written.
     let record = serde_json::to_vec(entry).unwrap_or_default();
-    connection.prepare_cached("DELETE FROM history WHERE time < ?1")?.execute([oldest.as_microsecond()])?;
+    connection
+        .prepare_cached("DELETE FROM history WHERE time < ?1")?
+        .execute([oldest.as_microsecond()])?;
     connection
         .prepare_cached(
             "DELETE FROM history WHERE id IN (SELECT id FROM history WHERE name = ?1 ORDER BY id DESC LIMIT -1 OFFSET ?2)",
@@ -40,15 +46,20 @@ impl Store {
         Timestamp::now().checked_sub(kept).unwrap_or(Timestamp::MIN)
     }
 
-    /// Returns up to `limit` of the newest changes that are kept, oldest first: the changes of the probe with this name,
-    /// or of all probes.
-    pub fn history(&self, name: Option<&str>, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {
+    /// Returns up to `limit` of the newest changes that are kept, oldest first: the changes of the
+    /// probe with this name, or of all probes.
+    pub fn history(
+        &self,
+        name: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<HistoryEntry>, StoreError> {
         let sql = "SELECT record FROM history WHERE (?1 IS NULL OR name = ?1) AND time >= ?2 ORDER BY id DESC LIMIT ?3";
         let oldest = self.oldest_change().as_microsecond();
         let records = self.read("the history", |connection| {
             let mut statement = connection.prepare_cached(sql)?;
-            let rows =
-                statement.query_map(params![name, oldest, limit as u64], |row| row.get::<_, Vec<u8>>(0))?;
+            let rows = statement.query_map(params![name, oldest, limit as u64], |row| {
+                row.get::<_, Vec<u8>>(0)
+            })?;
             rows.collect::<twinprobe_store::Result<Vec<_>>>()
         })?;
         let mut found = Vec::new();
@@ -56,7 +67,9 @@ impl Store {
             match serde_json::from_slice(record) {
                 Ok(entry) => found.push(entry),
                 // A later version may know other changes.
-                Err(error) => tracing::warn!(%error, "a change in the history can't be read and is left out"),
+                Err(error) => {
+                    tracing::warn!(%error, "a change in the history can't be read and is left out")
+                }
             }
         }
         Ok(found)
@@ -89,25 +102,41 @@ mod tests {
 
     fn added(store: &Store, entries: Vec<HistoryEntry>) {
         let oldest = store.oldest_change();
-        let change: twinprobe_store::Change =
-            Box::new(move |connection| entries.iter().try_for_each(|entry| add(connection, entry, oldest)));
+        let change: twinprobe_store::Change = Box::new(move |connection| {
+            entries
+                .iter()
+                .try_for_each(|entry| add(connection, entry, oldest))
+        });
         store.database.commit(Durable::Now, false, change).unwrap();
     }
 
     fn revisions(store: &Store, name: Option<&str>) -> Vec<u64> {
-        store.history(name, 1 << 20).unwrap().iter().map(|entry| entry.revision).collect()
+        store
+            .history(name, 1 << 20)
+            .unwrap()
+            .iter()
+            .map(|entry| entry.revision)
+            .collect()
     }
 
     #[test]
     fn changes_are_kept_for_their_time_and_no_more_than_so_many_of_a_name() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path(), Duration::from_secs(60)).unwrap();
-        let (now, past) = (Timestamp::now(), Timestamp::now() - SignedDuration::from_secs(61));
-        added(&store, vec![entry("a", 1, past), entry("b", 2, now), entry("a", 3, now)]);
+        let (now, past) = (
+            Timestamp::now(),
+            Timestamp::now() - SignedDuration::from_secs(61),
+        );
+        added(
+            &store,
+            vec![entry("a", 1, past), entry("b", 2, now), entry("a", 3, now)],
+        );
         assert_eq!(revisions(&store, None), [2, 3]);
         assert_eq!(revisions(&store, Some("a")), [3]);
         assert_eq!(store.history(None, 1).unwrap(), [entry("a", 3, now)]);
-        let many = (0..EACH + 5).map(|revision| entry("a", revision, now)).collect();
+        let many = (0..EACH + 5)
+            .map(|revision| entry("a", revision, now))
+            .collect();
         added(&store, many);
         assert_eq!(revisions(&store, Some("a")), Vec::from_iter(5..EACH + 5));
         assert_eq!(revisions(&store, Some("b")), [2]);

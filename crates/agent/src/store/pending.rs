@@ -21,13 +21,14 @@ pub struct PendingRecord<'a> {
     pub revision: Option<Vec<u8>>,
     /// The revisions that the commit removes.
     pub dropped: Dropped,
-    /// The change that the history shows; `None` if the change was made by neither a request nor a file.
+    /// The change that the history shows; `None` if the change was made by neither a request nor a
+    /// file.
     pub change: Option<HistoryEntry>,
 }
 
 impl Store {
-    /// Prepares the state of a probe for [`PendingRecord::commit`], with its revision and the sender's `message`.
-    /// Makes the probe's objects durable, which must already be stored.
+    /// Prepares the state of a probe for [`PendingRecord::commit`], with its revision and the
+    /// sender's `message`. Makes the probe's objects durable, which must already be stored.
     pub fn prepare(
         &self,
         name: &str,
@@ -35,44 +36,82 @@ impl Store {
         message: Option<String>,
     ) -> Result<PendingRecord<'_>, StoreError> {
         let of = format!("revision {} of probe {name}", probe.revision);
-        let known = self.record(name, probe.revision)?.and_then(|record| format::parse_revision(&record));
-        // A probe that is deployed anew has the revision already, with the time when it was first deployed.
+        let known = self
+            .record(name, probe.revision)?
+            .and_then(|record| format::parse_revision(&record));
+        // A probe that is deployed anew has the revision already, with the time when it was first
+        // deployed.
         let is_it = |known: &StoredRevision| {
             let says_so = message.is_none() || known.message == message;
             known.config == probe.config && known.pushed_by == probe.pushed_by && says_so
         };
-        let encoded = |source| StoreError::Write { what: of.clone(), source };
+        let encoded = |source| StoreError::Write {
+            what: of.clone(),
+            source,
+        };
         let mut revision = None;
         if !known.as_ref().is_some_and(is_it) {
             let (created, config) = (jiff::Timestamp::now().to_string(), probe.config.clone());
             let pushed_by = probe.pushed_by.clone();
-            let content = StoredRevision { created, pushed_by, message, config };
+            let content = StoredRevision {
+                created,
+                pushed_by,
+                message,
+                config,
+            };
             revision = Some(format::file(&content).map_err(encoded)?);
         }
         let record = format::file(probe).map_err(encoded)?;
-        // A committed state names objects. The objects must exist after a power failure, even if an earlier
-        // daemon wrote them.
-        self.sync_objects(probe.running.iter().flat_map(|running| running.objects.values()))?;
+        // A committed state names objects. The objects must exist after a power failure, even if an
+        // earlier daemon wrote them.
+        self.sync_objects(
+            probe
+                .running
+                .iter()
+                .flat_map(|running| running.objects.values()),
+        )?;
         let (name, number) = (name.to_owned(), probe.revision);
         let dropped = Dropped::default();
-        Ok(PendingRecord { store: self, name, number, record, revision, dropped, change: None })
+        Ok(PendingRecord {
+            store: self,
+            name,
+            number,
+            record,
+            revision,
+            dropped,
+            change: None,
+        })
     }
 }
 
 impl PendingRecord<'_> {
-    /// Makes this state the stored state. After an error the store is unchanged, and the caller must restore the
-    /// stored state in the kernel as well.
+    /// Makes this state the stored state. After an error the store is unchanged, and the caller
+    /// must restore the stored state in the kernel as well.
     pub fn commit(self) -> Result<(), StoreError> {
-        let Self { store, name, number, record, revision, dropped, change: entry } = self;
+        let Self {
+            store,
+            name,
+            number,
+            record,
+            revision,
+            dropped,
+            change: entry,
+        } = self;
         let oldest = store.oldest_change();
         let old = store.read("a probe", |connection| {
-            let mut statement = connection.prepare_cached("SELECT record FROM probes WHERE name = ?1")?;
-            statement.query_row([&name], |row| row.get::<_, Vec<u8>>(0)).optional()
+            let mut statement =
+                connection.prepare_cached("SELECT record FROM probes WHERE name = ?1")?;
+            statement
+                .query_row([&name], |row| row.get::<_, Vec<u8>>(0))
+                .optional()
         })?;
         // An unreadable record is kept for a daemon that can read it, or for the operator.
         let is_unreadable = old.is_some_and(|old| format::parse(&old).is_err());
         if is_unreadable {
-            tracing::warn!(probe = name, "an unreadable configuration is replaced; the store keeps it aside");
+            tracing::warn!(
+                probe = name,
+                "an unreadable configuration is replaced; the store keeps it aside"
+            );
         }
         let what = format!("probe {name}");
         let change = move |connection: &twinprobe_store::Connection| {
@@ -84,7 +123,11 @@ impl PendingRecord<'_> {
             }
             // Removals come first: they leave room in the file for the rest.
             let old = number.saturating_sub(REVISIONS);
-            let gone = dropped.0.iter().map(|(name, last)| (name, *last)).chain([(&name, old)]);
+            let gone = dropped
+                .0
+                .iter()
+                .map(|(name, last)| (name, *last))
+                .chain([(&name, old)]);
             for (name, last) in gone {
                 connection
                     .prepare_cached("DELETE FROM revisions WHERE name = ?1 AND revision <= ?2")?
@@ -99,7 +142,9 @@ impl PendingRecord<'_> {
                 history::add(connection, entry, oldest)?;
             }
             // The probe takes over the windows of an expired one of its name.
-            connection.prepare_cached("DELETE FROM expired WHERE name = ?1")?.execute([&name])?;
+            connection
+                .prepare_cached("DELETE FROM expired WHERE name = ?1")?
+                .execute([&name])?;
             connection
                 .prepare_cached("INSERT OR REPLACE INTO probes VALUES (?1, ?2)")?
                 .execute(params![name, record])

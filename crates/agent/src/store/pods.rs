@@ -1,5 +1,5 @@
-//! The file `pods.json`: the pods of the node as a local agent has reported them. A starting daemon knows
-//! them before the agent reconnects.
+//! The file `pods.json`: the pods of the node as a local agent has reported them. A starting daemon
+//! knows them before the agent reconnects.
 
 use std::io;
 
@@ -26,7 +26,8 @@ impl Store {
         })
     }
 
-    /// Replaces the pods. When this returns, the new pods are on disk; after an error, the old pods are.
+    /// Replaces the pods. When this returns, the new pods are on disk; after an error, the old pods
+    /// are.
     pub fn keep_pods(&self, table: &PodTable) -> Result<(), StoreError> {
         let path = self.state_dir.join(FILE);
         let keep = || -> io::Result<()> {

@@ -17,8 +17,8 @@ pub struct StoredProbe {
     /// The id that the probe got when it was created; `None` if its file can't be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
-    /// The sender of the configuration; `None` if an earlier version, which had no senders, has written the
-    /// file.
+    /// The sender of the configuration; `None` if an earlier version, which had no senders, has
+    /// written the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pushed_by: Option<String>,
     pub config: ConfigDocument,
@@ -45,7 +45,8 @@ impl StoredProbe {
 pub struct StoredLease {
     /// The time when the lease was granted, by the wall clock, RFC 3339.
     pub granted: String,
-    /// The same time by CLOCK_BOOTTIME, in nanoseconds, for the boot with the id `boot_id`; 0 if it is unknown.
+    /// The same time by CLOCK_BOOTTIME, in nanoseconds, for the boot with the id `boot_id`; 0 if it
+    /// is unknown.
     pub boot_ns: u64,
     pub boot_id: String,
     pub duration_ns: u64,
@@ -56,8 +57,8 @@ pub struct StoredDeployment {
     pub deployment: Deployment,
     /// The digest of each direction's object, by the direction's name.
     pub objects: BTreeMap<String, String>,
-    /// The cost that a trial has found before the deployment; `None` if an earlier version has deployed the
-    /// probe.
+    /// The cost that a trial has found before the deployment; `None` if an earlier version has
+    /// deployed the probe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<ProbeCost>,
 }

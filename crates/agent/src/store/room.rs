@@ -1,6 +1,6 @@
-//! The room on the disk that probes take beside their windows: configurations, revisions and compiled sources. If there is
-//! too little room for a change, the oldest revisions are removed first. If that is not enough, the daemon refuses the
-//! change.
+//! The room on the disk that probes take beside their windows: configurations, revisions and
+//! compiled sources. If there is too little room for a change, the oldest revisions are removed
+//! first. If that is not enough, the daemon refuses the change.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,10 +13,11 @@ use crate::store::error::StoreError;
 use crate::store::spool::room;
 use crate::store::{REVISIONS, Store};
 
-/// The size in bytes of a record without its configuration: the deployment, with the ids of its maps.
+/// The size in bytes of a record without its configuration: the deployment, with the ids of its
+/// maps.
 const RECORD: u64 = 16 << 10;
-/// The factor between the room that changes leave free and the room that windows leave free, so that a disk full of
-/// configurations has room for windows.
+/// The factor between the room that changes leave free and the room that windows leave free, so
+/// that a disk full of configurations has room for windows.
 const KEEP_FREE_TIMES: u64 = 2;
 
 /// The rows and files that a change of a probe is about to add.
@@ -30,7 +31,8 @@ pub struct WantedRoom<'a> {
     pub objects: Vec<&'a [u8]>,
 }
 
-/// The revisions that are removed: for each probe, the number up to which all revisions are removed.
+/// The revisions that are removed: for each probe, the number up to which all revisions are
+/// removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dropped(pub BTreeMap<String, u64>);
 
@@ -61,40 +63,65 @@ impl Used {
     }
 
     fn revisions_of(&self, name: &str) -> u64 {
-        self.revisions.get(name).into_iter().flatten().map(|(_, bytes)| bytes).sum()
+        self.revisions
+            .get(name)
+            .into_iter()
+            .flatten()
+            .map(|(_, bytes)| bytes)
+            .sum()
     }
 
-    /// Removes the oldest revision of a probe, but never one of its `kept` newest revisions. Returns the number of the
-    /// removed revision.
+    /// Removes the oldest revision of a probe, but never one of its `kept` newest revisions.
+    /// Returns the number of the removed revision.
     fn drop_oldest(&mut self, name: &str, kept: usize) -> Option<(u64, u64)> {
         let revisions = self.revisions.get_mut(name)?;
         (revisions.len() > kept).then(|| revisions.remove(0))
     }
 
-    /// Returns the probe whose earlier revisions take the most room. The newest revision of a probe does not count, because
-    /// it runs. For the probe `own`, which gets a new revision now, all revisions count.
+    /// Returns the probe whose earlier revisions take the most room. The newest revision of a probe
+    /// does not count, because it runs. For the probe `own`, which gets a new revision now, all
+    /// revisions count.
     fn largest(&self, own: &str) -> Option<String> {
         let earlier = |(name, revisions): (&String, &Vec<(u64, u64)>)| {
             let kept = usize::from(name != own);
             let earlier = revisions.len().saturating_sub(kept);
-            (earlier > 0)
-                .then(|| (revisions[..earlier].iter().map(|(_, bytes)| bytes).sum::<u64>(), name.clone()))
+            (earlier > 0).then(|| {
+                (
+                    revisions[..earlier]
+                        .iter()
+                        .map(|(_, bytes)| bytes)
+                        .sum::<u64>(),
+                    name.clone(),
+                )
+            })
         };
-        self.revisions.iter().filter_map(earlier).max().map(|(_, name)| name)
+        self.revisions
+            .iter()
+            .filter_map(earlier)
+            .max()
+            .map(|(_, name)| name)
     }
 }
 
 impl Store {
-    /// Finds the revisions that must be removed to make room for a change, within `--max-stored-bytes` and on the disk.
-    /// This function changes nothing, and nothing else may change during the call.
-    pub fn find_room(&self, wanted: &WantedRoom<'_>, limits: &RequestLimits) -> Result<Dropped, RoomError> {
+    /// Finds the revisions that must be removed to make room for a change, within
+    /// `--max-stored-bytes` and on the disk. This function changes nothing, and nothing else may
+    /// change during the call.
+    pub fn find_room(
+        &self,
+        wanted: &WantedRoom<'_>,
+        limits: &RequestLimits,
+    ) -> Result<Dropped, RoomError> {
         let (name, limit) = (wanted.name, limits.max_stored_bytes);
         let mut used = self.used()?;
         let rows = 2 * wanted.config + RECORD;
         let objects: u64 = wanted.objects.iter().map(|elf| elf.len() as u64).sum();
         let mut dropped = Dropped::default();
         // Revisions beyond the limit are removed in any case.
-        while let Some(oldest) = used.revisions.get(name).and_then(|revisions| revisions.first())
+        while let Some(oldest) = used
+            .revisions
+            .get(name)
+            .and_then(|revisions| revisions.first())
             && oldest.0 <= wanted.revision.saturating_sub(REVISIONS)
         {
             used.drop_oldest(name, 0);
@@ -111,8 +138,12 @@ impl Store {
             dropped.0.insert(name.to_owned(), revision);
         }
         used.records.remove(name);
-        let new: u64 =
-            wanted.objects.iter().filter(|elf| !self.has_object(elf)).map(|elf| elf.len() as u64).sum();
+        let new: u64 = wanted
+            .objects
+            .iter()
+            .filter(|elf| !self.has_object(elf))
+            .map(|elf| elf.len() as u64)
+            .sum();
         while (rows + new).saturating_add(used.all()) > limit.all {
             let largest = used.largest(name);
             let oldest = largest.and_then(|name| Some((used.drop_oldest(&name, 0)?.0, name)));
@@ -143,9 +174,15 @@ impl Store {
         }
     }
 
-    /// Returns the reason why the disk has no room for rows and files of these sizes; `None` if it has room. `freed` is the
-    /// size of the rows that the same change removes.
-    fn expect_room(&self, rows: u64, files: u64, freed: u64, keep_free: u64) -> io::Result<Option<String>> {
+    /// Returns the reason why the disk has no room for rows and files of these sizes; `None` if it
+    /// has room. `freed` is the size of the rows that the same change removes.
+    fn expect_room(
+        &self,
+        rows: u64,
+        files: u64,
+        freed: u64,
+        keep_free: u64,
+    ) -> io::Result<Option<String>> {
         let room = room(&self.state_dir, keep_free)?;
         let keep = room.keep_free.saturating_mul(KEEP_FREE_TIMES);
         // Rows go to the log, which keeps its largest size so far, and then to the file.
@@ -182,7 +219,9 @@ impl Store {
             Ok(used)
         })?;
         let sizes = fs::read_dir(&self.objects).into_iter().flatten().flatten();
-        used.objects = sizes.filter_map(|entry| Some(entry.metadata().ok()?.len())).sum();
+        used.objects = sizes
+            .filter_map(|entry| Some(entry.metadata().ok()?.len()))
+            .sum();
         Ok(used)
     }
 }

@@ -1,5 +1,5 @@
-//! The table `rule_revisions`: the earlier and present documents of rules. A rule and its newest document are stored in one
-//! commit.
+//! The table `rule_revisions`: the earlier and present documents of rules. A rule and its newest
+//! document are stored in one commit.
 
 use serde::{Deserialize, Serialize};
 use twinprobe_api::{RuleDocument, RuleRevision};
@@ -9,8 +9,8 @@ use crate::store::Store;
 use crate::store::error::StoreError;
 use crate::store::rules::{StoredRule, write};
 
-/// The number of documents of a rule that are kept, and the size of these documents together in bytes. A rule can always go
-/// back by one revision, even if its documents are larger.
+/// The number of documents of a rule that are kept, and the size of these documents together in
+/// bytes. A rule can always go back by one revision, even if its documents are larger.
 const REVISIONS: u64 = 32;
 const BYTES: u64 = 4 << 20;
 const LEAST: usize = 2;
@@ -30,13 +30,18 @@ impl StoredRuleRevision {
     /// Returns the document of a rule that is being put.
     pub fn now(rule: &StoredRule, message: Option<String>) -> Self {
         let (pushed_by, document) = (rule.pushed_by.clone(), rule.document.clone());
-        Self { created: jiff::Timestamp::now().to_string(), pushed_by, message, document }
+        Self {
+            created: jiff::Timestamp::now().to_string(),
+            pushed_by,
+            message,
+            document,
+        }
     }
 }
 
 impl Store {
-    /// Stores a rule that is put, with its document as the newest revision. If there are too many revisions, the
-    /// earliest are removed.
+    /// Stores a rule that is put, with its document as the newest revision. If there are too many
+    /// revisions, the earliest are removed.
     pub fn put_rule(
         &self,
         name: &str,
@@ -44,9 +49,12 @@ impl Store {
         revision: &StoredRuleRevision,
     ) -> Result<(), StoreError> {
         let what = format!("rule {name}");
-        let encoded = serde_json::to_vec(rule).and_then(|rule| Ok((rule, serde_json::to_vec(revision)?)));
-        let (record, document) =
-            encoded.map_err(|error| StoreError::Write { what: what.clone(), source: error.into() })?;
+        let encoded =
+            serde_json::to_vec(rule).and_then(|rule| Ok((rule, serde_json::to_vec(revision)?)));
+        let (record, document) = encoded.map_err(|error| StoreError::Write {
+            what: what.clone(),
+            source: error.into(),
+        })?;
         let (name, number) = (name.to_owned(), rule.revision);
         let change = move |connection: &Connection| {
             connection
@@ -59,12 +67,19 @@ impl Store {
         written.map_err(|source| StoreError::Write { what, source })
     }
 
-    /// Returns the kept documents of a rule, oldest first. A rule that an earlier version has stored has its present document.
-    pub fn rule_revisions(&self, name: &str, rule: &StoredRule) -> Result<Vec<RuleRevision>, StoreError> {
+    /// Returns the kept documents of a rule, oldest first. A rule that an earlier version has
+    /// stored has its present document.
+    pub fn rule_revisions(
+        &self,
+        name: &str,
+        rule: &StoredRule,
+    ) -> Result<Vec<RuleRevision>, StoreError> {
         let sql = "SELECT revision, record FROM rule_revisions WHERE name = ?1 AND revision <= ?2 ORDER BY revision";
         let records = self.read("the revisions of a rule", |connection| {
             let mut statement = connection.prepare_cached(sql)?;
-            let row = |row: &twinprobe_store::Row<'_>| Ok((row.get::<_, u64>(0)?, row.get::<_, Vec<u8>>(1)?));
+            let row = |row: &twinprobe_store::Row<'_>| {
+                Ok((row.get::<_, u64>(0)?, row.get::<_, Vec<u8>>(1)?))
+            };
             statement
                 .query_map(params![name, rule.revision], row)?
                 .collect::<twinprobe_store::Result<Vec<_>>>()
@@ -81,7 +96,12 @@ impl Store {
         if !found.last().is_some_and(|last| last.current) {
             let (created, pushed_by) = (rule.created.clone(), rule.pushed_by.clone());
             let document = rule.document.clone();
-            let present = StoredRuleRevision { created, pushed_by, message: None, document };
+            let present = StoredRuleRevision {
+                created,
+                pushed_by,
+                message: None,
+                document,
+            };
             found.push(shown(rule.revision, rule.revision, present));
         }
         Ok(found)
@@ -89,26 +109,42 @@ impl Store {
 }
 
 fn shown(revision: u64, current: u64, kept: StoredRuleRevision) -> RuleRevision {
-    let StoredRuleRevision { created, pushed_by, message, document } = kept;
-    RuleRevision { revision, created, pushed_by, message, current: revision == current, rule: document }
+    let StoredRuleRevision {
+        created,
+        pushed_by,
+        message,
+        document,
+    } = kept;
+    RuleRevision {
+        revision,
+        created,
+        pushed_by,
+        message,
+        current: revision == current,
+        rule: document,
+    }
 }
 
-/// Removes the oldest documents of a rule if there are too many, or if they are too large together. `newest` is the number of
-/// the last document.
+/// Removes the oldest documents of a rule if there are too many, or if they are too large together.
+/// `newest` is the number of the last document.
 fn drop_oldest(connection: &Connection, name: &str, newest: u64) -> twinprobe_store::Result<()> {
     let sizes: Vec<(u64, u64)> = {
-        let sql =
-            "SELECT revision, length(record) FROM rule_revisions WHERE name = ?1 ORDER BY revision DESC";
+        let sql = "SELECT revision, length(record) FROM rule_revisions WHERE name = ?1 ORDER BY revision DESC";
         let mut statement = connection.prepare_cached(sql)?;
         let rows = statement.query_map([name], |row| Ok((row.get(0)?, row.get(1)?)))?;
         rows.collect::<twinprobe_store::Result<_>>()?
     };
     let mut bytes = 0;
-    let kept = sizes.iter().enumerate().take_while(|(index, (revision, size))| {
-        bytes += size;
-        *index < LEAST || (newest - revision < REVISIONS && bytes <= BYTES)
-    });
-    let Some((_, (oldest, _))) = kept.last() else { return Ok(()) };
+    let kept = sizes
+        .iter()
+        .enumerate()
+        .take_while(|(index, (revision, size))| {
+            bytes += size;
+            *index < LEAST || (newest - revision < REVISIONS && bytes <= BYTES)
+        });
+    let Some((_, (oldest, _))) = kept.last() else {
+        return Ok(());
+    };
     connection
         .prepare_cached("DELETE FROM rule_revisions WHERE name = ?1 AND revision < ?2")?
         .execute(params![name, oldest])
@@ -124,8 +160,7 @@ mod tests {
     use super::*;
 
     fn rule(revision: u64, text: &str) -> StoredRule {
-        let document =
-            json!({ "watch": "p", "when": "true", "do": [{ "mark": format!("{revision}{text}") }] });
+        let document = json!({ "watch": "p", "when": "true", "do": [{ "mark": format!("{revision}{text}") }] });
         let document = serde_json::from_value(document).unwrap();
         let mut rule = StoredRule::new(document, "uid:0".to_owned(), "admin", "i".to_owned(), 0);
         rule.revision = revision;
@@ -134,7 +169,13 @@ mod tests {
 
     fn put(store: &Store, revision: u64, text: &str) {
         let rule = rule(revision, text);
-        store.put_rule("r", &rule, &StoredRuleRevision::now(&rule, Some(format!("why {revision}")))).unwrap();
+        store
+            .put_rule(
+                "r",
+                &rule,
+                &StoredRuleRevision::now(&rule, Some(format!("why {revision}"))),
+            )
+            .unwrap();
     }
 
     fn kept(store: &Store, revision: u64) -> Vec<u64> {

@@ -1,5 +1,6 @@
-//! The table `rules`: a record for each rule, with its state after the windows that it has judged. A decision and
-//! the position in the windows are stored in one commit, so that a rule judges each window once.
+//! The table `rules`: a record for each rule, with its state after the windows that it has judged.
+//! A decision and the position in the windows are stored in one commit, so that a rule judges each
+//! window once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,11 +38,13 @@ pub struct StoredRule {
     pub judged: Option<u64>,
     /// The actions of the last firing, unless all of them are taken.
     pub pending: Option<PendingActions>,
-    /// True if the daemon must remove the probes in `made` and revert the changes of the probes in `changed`.
+    /// True if the daemon must remove the probes in `made` and revert the changes of the probes in
+    /// `changed`.
     pub is_ending: bool,
     /// The probes that the rule has deployed and not removed yet.
     pub made: BTreeSet<String>,
-    /// The probes that the rule has changed, or is about to change. Their changes are not reverted yet.
+    /// The probes that the rule has changed, or is about to change. Their changes are not reverted
+    /// yet.
     #[serde(default)]
     pub changed: BTreeMap<String, ChangedProbe>,
     /// The number of windows that were removed before the rule could judge them.
@@ -56,7 +59,8 @@ pub struct StoredRule {
     pub firings: Vec<RuleFiring>,
 }
 
-/// A notification that has not arrived yet. It has the identity of its firing, so that receivers recognize repeats.
+/// A notification that has not arrived yet. It has the identity of its firing, so that receivers
+/// recognize repeats.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredNotification {
     /// The name of the watched probe, and its instance.
@@ -73,15 +77,16 @@ pub struct StoredNotification {
     pub error: Option<String>,
 }
 
-/// The configurations of a probe before and after a change. The record contains them before the change is made.
+/// The configurations of a probe before and after a change. The record contains them before the
+/// change is made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChangedProbe {
     pub before: ConfigDocument,
     pub after: ConfigDocument,
 }
 
-/// Actions of a firing that are being taken. After a crash the daemon takes the first unfinished action again: the
-/// second attempt changes nothing, or carries the identity of the firing.
+/// Actions of a firing that are being taken. After a crash the daemon takes the first unfinished
+/// action again: the second attempt changes nothing, or carries the identity of the firing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PendingActions {
     /// The number of the window.
@@ -93,7 +98,13 @@ pub struct PendingActions {
 
 impl StoredRule {
     /// Creates the record of a rule that judges the windows of `instance` after `newest`.
-    pub fn new(document: RuleDocument, pushed_by: String, role: &str, instance: String, newest: u64) -> Self {
+    pub fn new(
+        document: RuleDocument,
+        pushed_by: String,
+        role: &str,
+        instance: String,
+        newest: u64,
+    ) -> Self {
         Self {
             version: VERSION,
             revision: 1,
@@ -102,7 +113,10 @@ impl StoredRule {
             role: role.to_owned(),
             document,
             instance,
-            state: RuleState { window: newest, ..RuleState::default() },
+            state: RuleState {
+                window: newest,
+                ..RuleState::default()
+            },
             judged: None,
             pending: None,
             is_ending: false,
@@ -116,10 +130,12 @@ impl StoredRule {
         }
     }
 
-    /// Returns the number of the window before the window `seq`, if the rule compares windows and has judged that
-    /// window.
+    /// Returns the number of the window before the window `seq`, if the rule compares windows and
+    /// has judged that window.
     pub fn before(&self, seq: u64) -> Option<u64> {
-        self.judged.filter(|judged| judged + 1 == seq).filter(|_| self.compares())
+        self.judged
+            .filter(|judged| judged + 1 == seq)
+            .filter(|_| self.compares())
     }
 
     /// Tells whether a condition or an action may refer to the previous window.
@@ -138,9 +154,10 @@ impl StoredRule {
         let pending = self.pending.iter().flat_map(|pending| &pending.actions);
         let pending = pending.filter_map(|action| match action {
             RuleAction::Apply(probe) => Some(probe.name.clone()),
-            RuleAction::Change(_) | RuleAction::Notify(_) | RuleAction::Delete(_) | RuleAction::Mark(_) => {
-                None
-            }
+            RuleAction::Change(_)
+            | RuleAction::Notify(_)
+            | RuleAction::Delete(_)
+            | RuleAction::Mark(_) => None,
         });
         self.made.iter().cloned().chain(pending).collect()
     }
@@ -160,23 +177,38 @@ impl StoredRule {
     /// Changes the record of the firing at a window.
     pub fn mark(&mut self, window: u64, time: &str, change: impl FnOnce(&mut RuleFiring)) {
         let mut firings = self.firings.iter_mut().rev();
-        firings.find(|firing| firing.window == window && firing.time == time).map(change);
+        firings
+            .find(|firing| firing.window == window && firing.time == time)
+            .map(change);
     }
 
     /// Returns the time of the firing at a window.
     pub fn time_of(&self, window: u64) -> String {
-        let firing = self.firings.iter().rev().find(|firing| firing.window == window);
+        let firing = self
+            .firings
+            .iter()
+            .rev()
+            .find(|firing| firing.window == window);
         firing.map(|firing| firing.time.clone()).unwrap_or_default()
     }
 
-    /// Notes the end of a firing's actions, once all actions are taken and all notifications have arrived.
+    /// Notes the end of a firing's actions, once all actions are taken and all notifications have
+    /// arrived.
     pub fn settle(&mut self, window: u64, time: &str) {
-        let is_pending = self.pending.as_ref().is_some_and(|pending| pending.window == window);
-        let is_waiting = self.outbox.iter().any(|waiting| waiting.window == window && waiting.time == time);
+        let is_pending = self
+            .pending
+            .as_ref()
+            .is_some_and(|pending| pending.window == window);
+        let is_waiting = self
+            .outbox
+            .iter()
+            .any(|waiting| waiting.window == window && waiting.time == time);
         if !is_pending && !is_waiting {
             self.mark(window, time, |firing| {
                 if firing.error.is_none() {
-                    firing.done.get_or_insert_with(|| jiff::Timestamp::now().to_string());
+                    firing
+                        .done
+                        .get_or_insert_with(|| jiff::Timestamp::now().to_string());
                 }
             });
         }
@@ -211,12 +243,15 @@ impl StoredRule {
 }
 
 impl Store {
-    /// Reads all rules, sorted by name. A record that can't be read stays unchanged, and its rule does not run.
+    /// Reads all rules, sorted by name. A record that can't be read stays unchanged, and its rule
+    /// does not run.
     pub fn rules(&self) -> Result<Vec<(String, StoredRule)>, StoreError> {
         let records = self.read("the rules", |connection| {
-            let mut statement = connection.prepare("SELECT name, record FROM rules ORDER BY name")?;
-            let rows =
-                statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?)))?;
+            let mut statement =
+                connection.prepare("SELECT name, record FROM rules ORDER BY name")?;
+            let rows = statement.query_map([], |row| {
+                Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?))
+            })?;
             rows.collect::<twinprobe_store::Result<Vec<_>>>()
         })?;
         let mut found = Vec::new();
@@ -236,13 +271,20 @@ impl Store {
         Ok(found)
     }
 
-    /// Stores a rule. A power failure may undo a write with [`Durable::Soon`]: then the rule judges the same
-    /// windows again.
-    pub fn keep_rule(&self, name: &str, rule: &StoredRule, durable: Durable) -> Result<(), StoreError> {
+    /// Stores a rule. A power failure may undo a write with [`Durable::Soon`]: then the rule judges
+    /// the same windows again.
+    pub fn keep_rule(
+        &self,
+        name: &str,
+        rule: &StoredRule,
+        durable: Durable,
+    ) -> Result<(), StoreError> {
         let what = format!("rule {name}");
         let encoded = serde_json::to_vec(rule);
-        let record =
-            encoded.map_err(|error| StoreError::Write { what: what.clone(), source: error.into() })?;
+        let record = encoded.map_err(|error| StoreError::Write {
+            what: what.clone(),
+            source: error.into(),
+        })?;
         let name = name.to_owned();
         let change = move |connection: &Connection| write(connection, &name, &record);
         let written = self.database.commit(durable, false, Box::new(change));
@@ -253,11 +295,19 @@ impl Store {
     pub fn forget_rule(&self, name: &str) -> Result<(), StoreError> {
         let of = name.to_owned();
         let change = move |connection: &Connection| {
-            connection.prepare_cached("DELETE FROM rule_revisions WHERE name = ?1")?.execute([&of])?;
-            connection.prepare_cached("DELETE FROM rules WHERE name = ?1")?.execute([&of]).map(drop)
+            connection
+                .prepare_cached("DELETE FROM rule_revisions WHERE name = ?1")?
+                .execute([&of])?;
+            connection
+                .prepare_cached("DELETE FROM rules WHERE name = ?1")?
+                .execute([&of])
+                .map(drop)
         };
         let written = self.database.commit(Durable::Now, true, Box::new(change));
-        written.map_err(|source| StoreError::Write { what: format!("the removal of rule {name}"), source })
+        written.map_err(|source| StoreError::Write {
+            what: format!("the removal of rule {name}"),
+            source,
+        })
     }
 }
 

@@ -1,5 +1,5 @@
-//! Files for uploads and rows that are too large for the memory. They have no name, so that the kernel removes them
-//! when their last descriptor is closed.
+//! Files for uploads and rows that are too large for the memory. They have no name, so that the
+//! kernel removes them when their last descriptor is closed.
 
 use std::fs::File;
 use std::io::{self, Seek as _, Write as _};
@@ -22,7 +22,10 @@ impl DiskRoom {
     fn of(system: &StatVfs, keep_free: u64) -> Self {
         let all = system.f_blocks.saturating_mul(system.f_frsize);
         let free = system.f_bavail.saturating_mul(system.f_frsize);
-        Self { free, keep_free: keep_free.min(all / KEEP_FREE_PART) }
+        Self {
+            free,
+            keep_free: keep_free.min(all / KEEP_FREE_PART),
+        }
     }
 }
 
@@ -55,13 +58,18 @@ pub struct Spool {
 impl Spool {
     /// Makes an empty file in `directory`, which leaves `keep_free` bytes of the disk free.
     pub fn create(directory: &Path, keep_free: u64) -> io::Result<Self> {
-        Ok(Self { file: tempfile::tempfile_in(directory)?, keep_free })
+        Ok(Self {
+            file: tempfile::tempfile_in(directory)?,
+            keep_free,
+        })
     }
 
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let DiskRoom { free, keep_free } = DiskRoom::of(&rustix::fs::fstatvfs(&self.file)?, self.keep_free);
+        let DiskRoom { free, keep_free } =
+            DiskRoom::of(&rustix::fs::fstatvfs(&self.file)?, self.keep_free);
         if free < keep_free.saturating_add(bytes.len() as u64) {
-            let reason = format!("No space left on device: {free} bytes are free, {keep_free} stay free");
+            let reason =
+                format!("No space left on device: {free} bytes are free, {keep_free} stay free");
             return Err(io::Error::new(io::ErrorKind::StorageFull, reason));
         }
         self.file.write_all(bytes)

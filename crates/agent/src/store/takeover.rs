@@ -1,7 +1,7 @@
 //! The state of an earlier version, which had files instead of the store: `probes/NAME.json`,
-//! `expired/NAME.json` and `revisions/NAME/N.json` with the store's records, and `windows/NAME/`. One
-//! transaction takes over this state, and then the files are removed. Nothing changes if a file can't
-//! be read.
+//! `expired/NAME.json` and `revisions/NAME/N.json` with the store's records, and `windows/NAME/`.
+//! One transaction takes over this state, and then the files are removed. Nothing changes if a file
+//! can't be read.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -28,17 +28,26 @@ pub fn take_over(state_dir: &Path, database: &Arc<Database>) -> Result<(), Store
         let sql = "SELECT EXISTS (SELECT 1 FROM probes) OR EXISTS (SELECT 1 FROM expired) OR EXISTS (SELECT 1 FROM series)";
         connection.query_row(sql, [], |row| row.get::<_, bool>(0))
     };
-    let is_done =
-        database.read(done).map_err(|source| StoreError::Read { what: "the probes".to_owned(), source })?;
+    let is_done = database.read(done).map_err(|source| StoreError::Read {
+        what: "the probes".to_owned(),
+        source,
+    })?;
     if !is_done {
         let read = |name: &str, ending: &str| {
             let directory = state_dir.join(name);
             records(&directory, ending).map_err(failed("reading", &directory))
         };
-        let (running, expired, unreadable) =
-            (read("probes", "json")?, read("expired", "json")?, read("probes", UNREADABLE)?);
+        let (running, expired, unreadable) = (
+            read("probes", "json")?,
+            read("expired", "json")?,
+            read("probes", UNREADABLE)?,
+        );
         let mut revisions = Vec::new();
-        let names: BTreeSet<String> = running.iter().chain(&expired).map(|(name, _)| name.clone()).collect();
+        let names: BTreeSet<String> = running
+            .iter()
+            .chain(&expired)
+            .map(|(name, _)| name.clone())
+            .collect();
         for name in &names {
             for (number, record) in read(&format!("revisions/{name}"), "json")? {
                 if let Ok(number) = number.parse::<u64>() {
@@ -63,8 +72,10 @@ pub fn take_over(state_dir: &Path, database: &Arc<Database>) -> Result<(), Store
                 }
             }
             for (name, number, record) in &revisions {
-                connection
-                    .execute("INSERT INTO revisions VALUES (?1, ?2, ?3)", params![name, number, record])?;
+                connection.execute(
+                    "INSERT INTO revisions VALUES (?1, ?2, ?3)",
+                    params![name, number, record],
+                )?;
             }
             windows(connection)
         };
@@ -73,7 +84,10 @@ pub fn take_over(state_dir: &Path, database: &Arc<Database>) -> Result<(), Store
             what: "the state of an earlier version".to_owned(),
             source,
         })?;
-        tracing::info!(probes = count, "the state of an earlier version was taken over");
+        tracing::info!(
+            probes = count,
+            "the state of an earlier version was taken over"
+        );
     }
     // The probes are removed last: as long as they are there, the next start continues here.
     for name in DIRECTORIES.iter().filter(|name| **name != "probes") {
@@ -83,8 +97,8 @@ pub fn take_over(state_dir: &Path, database: &Arc<Database>) -> Result<(), Store
     Ok(())
 }
 
-/// Reads the files in a directory whose names have this ending. Returns their content by their names
-/// without the ending.
+/// Reads the files in a directory whose names have this ending. Returns their content by their
+/// names without the ending.
 fn records(directory: &Path, ending: &str) -> io::Result<NamedRecords> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(NamedRecords::new()),
@@ -93,8 +107,15 @@ fn records(directory: &Path, ending: &str) -> io::Result<NamedRecords> {
     let mut found = NamedRecords::new();
     for entry in entries {
         let path = entry?.path();
-        let name = path.file_stem().and_then(|name| name.to_str()).filter(|name| !name.starts_with('.'));
-        if let (Some(name), true) = (name, path.extension().is_some_and(|extension| extension == ending)) {
+        let name = path
+            .file_stem()
+            .and_then(|name| name.to_str())
+            .filter(|name| !name.starts_with('.'));
+        if let (Some(name), true) = (
+            name,
+            path.extension()
+                .is_some_and(|extension| extension == ending),
+        ) {
             found.push((name.to_owned(), fs::read(&path)?));
         }
     }

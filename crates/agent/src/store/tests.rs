@@ -7,7 +7,10 @@ use super::*;
 const KEEP_HISTORY: Duration = Duration::from_secs(60);
 
 fn probe(revision: u64, interface: &str) -> StoredProbe {
-    let config = ConfigDocument { interface: Some(interface.into()), ..ConfigDocument::default() };
+    let config = ConfigDocument {
+        interface: Some(interface.into()),
+        ..ConfigDocument::default()
+    };
     StoredProbe {
         revision,
         created: "2026-01-01T00:00:00Z".into(),
@@ -20,9 +23,11 @@ fn probe(revision: u64, interface: &str) -> StoredProbe {
 }
 
 fn removal(name: &str) -> HistoryEntry {
-    let entry =
-        r#"{"time":"2026-01-01T00:00:00Z","probe":"a","change":"removed","revision":1,"instance":"4f0c"}"#;
-    HistoryEntry { probe: name.to_owned(), ..serde_json::from_str(entry).unwrap() }
+    let entry = r#"{"time":"2026-01-01T00:00:00Z","probe":"a","change":"removed","revision":1,"instance":"4f0c"}"#;
+    HistoryEntry {
+        probe: name.to_owned(),
+        ..serde_json::from_str(entry).unwrap()
+    }
 }
 
 /// No change of windows.
@@ -32,8 +37,15 @@ fn nothing() -> Change {
 
 /// Writes a record, or a first revision, past the store.
 fn put(store: &Store, table: &'static str, name: &'static str, record: &[u8]) {
-    let values = if table == "revisions" { "?1, 1, ?2" } else { "?1, ?2" };
-    let (sql, record) = (format!("INSERT OR REPLACE INTO {table} VALUES ({values})"), record.to_vec());
+    let values = if table == "revisions" {
+        "?1, 1, ?2"
+    } else {
+        "?1, ?2"
+    };
+    let (sql, record) = (
+        format!("INSERT OR REPLACE INTO {table} VALUES ({values})"),
+        record.to_vec(),
+    );
     let change: Change =
         Box::new(move |connection| connection.execute(&sql, params![name, record]).map(drop));
     store.database.commit(Durable::Now, false, change).unwrap();
@@ -42,18 +54,32 @@ fn put(store: &Store, table: &'static str, name: &'static str, record: &[u8]) {
 /// Reads a record past the store.
 fn record(store: &Store, table: &str, name: &str) -> Vec<u8> {
     let sql = format!("SELECT record FROM {table} WHERE name = ?1");
-    store.database.read(|connection| connection.query_row(&sql, [name], |row| row.get(0))).unwrap()
+    store
+        .database
+        .read(|connection| connection.query_row(&sql, [name], |row| row.get(0)))
+        .unwrap()
 }
 
 #[test]
 fn what_was_committed_is_loaded_and_what_was_not_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path(), KEEP_HISTORY).unwrap();
-    store.prepare("a.b", &probe(1, "eth0"), None).unwrap().commit().unwrap();
-    store.prepare("a.b", &probe(2, "eth1"), None).unwrap().commit().unwrap();
+    store
+        .prepare("a.b", &probe(1, "eth0"), None)
+        .unwrap()
+        .commit()
+        .unwrap();
+    store
+        .prepare("a.b", &probe(2, "eth1"), None)
+        .unwrap()
+        .commit()
+        .unwrap();
     drop(store.prepare("a.b", &probe(3, "eth3"), None).unwrap());
     drop(store.prepare("other", &probe(1, "eth2"), None).unwrap());
-    assert_eq!(store.load().unwrap(), vec![("a.b".to_owned(), Ok(probe(2, "eth1")))]);
+    assert_eq!(
+        store.load().unwrap(),
+        vec![("a.b".to_owned(), Ok(probe(2, "eth1")))]
+    );
     let revisions = store.revisions("a.b", 2).unwrap();
     let numbers: Vec<_> = revisions.iter().map(|r| (r.revision, r.current)).collect();
     assert_eq!(numbers, [(1, false), (2, true)]);
@@ -67,7 +93,10 @@ fn what_was_committed_is_loaded_and_what_was_not_is_not() {
 fn a_second_daemon_is_kept_out() {
     let dir = tempfile::tempdir().unwrap();
     let first = Store::open(dir.path(), KEEP_HISTORY).unwrap();
-    assert!(matches!(Store::open(dir.path(), KEEP_HISTORY), Err(StoreError::InUse(_))));
+    assert!(matches!(
+        Store::open(dir.path(), KEEP_HISTORY),
+        Err(StoreError::InUse(_))
+    ));
     drop(first);
     Store::open(dir.path(), KEEP_HISTORY).unwrap();
 }
@@ -119,9 +148,19 @@ fn a_damaged_revision_is_written_anew() {
     let store = Store::open(dir.path(), KEEP_HISTORY).unwrap();
     for damaged in [&b""[..], b"{\"version\": 1, \"crea", b"{}"] {
         put(&store, "revisions", "a", damaged);
-        store.prepare("a", &probe(1, "eth0"), None).unwrap().commit().unwrap();
+        store
+            .prepare("a", &probe(1, "eth0"), None)
+            .unwrap()
+            .commit()
+            .unwrap();
         let revisions = store.revisions("a", 1).unwrap();
-        assert_eq!(revisions.iter().map(|r| r.config.clone()).collect::<Vec<_>>(), [probe(1, "eth0").config]);
+        assert_eq!(
+            revisions
+                .iter()
+                .map(|r| r.config.clone())
+                .collect::<Vec<_>>(),
+            [probe(1, "eth0").config]
+        );
     }
 }
 
@@ -130,13 +169,20 @@ fn what_a_killed_daemon_was_writing_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path(), KEEP_HISTORY).unwrap();
     let object = format!("objects/{}.o", store.keep_object(b"elf").unwrap());
-    store.prepare("a", &probe(1, "eth0"), None).unwrap().commit().unwrap();
+    store
+        .prepare("a", &probe(1, "eth0"), None)
+        .unwrap()
+        .commit()
+        .unwrap();
     drop(store);
     let left = dir.path().join("objects/.new-x");
     fs::write(&left, b"{").unwrap();
     let store = Store::open(dir.path(), KEEP_HISTORY).unwrap();
     assert!(!left.exists() && dir.path().join(object).exists());
-    assert_eq!((store.load().unwrap().len(), store.last_revision("a")), (1, 1));
+    assert_eq!(
+        (store.load().unwrap().len(), store.last_revision("a")),
+        (1, 1)
+    );
 }
 
 #[test]
@@ -159,16 +205,25 @@ fn what_cannot_be_read_stays_and_what_replaces_it_keeps_it() {
         (&b"garbage"[..], "expected value"),
         (b"{\"version\": 99, \"revision\": 7}", "version 99"),
         (b"{\"version\": \"x\"}", "version"),
-        (b"{\"revision\": 1, \"config\": {}, \"running\": {}}", "deployment"),
+        (
+            b"{\"revision\": 1, \"config\": {}, \"running\": {}}",
+            "deployment",
+        ),
     ] {
         put(&store, "probes", "a", content);
-        let [(name, Err(Unread(reason)))] = &store.load().unwrap()[..] else { panic!("one, unreadable") };
+        let [(name, Err(Unread(reason)))] = &store.load().unwrap()[..] else {
+            panic!("one, unreadable")
+        };
         assert!(name == "a" && reason.contains(says), "{reason}");
         store.sweep_objects();
         assert_eq!(record(&store, "probes", "a"), content);
         drop(Store::prepare(&store, "a", &probe(1, "eth0"), None).unwrap());
         assert_eq!(record(&store, "probes", "a"), content);
-        store.prepare("a", &probe(1, "eth0"), None).unwrap().commit().unwrap();
+        store
+            .prepare("a", &probe(1, "eth0"), None)
+            .unwrap()
+            .commit()
+            .unwrap();
         assert_eq!(record(&store, "unreadable", "a"), content);
         assert!(matches!(&store.load().unwrap()[..], [(_, Ok(_))]));
     }

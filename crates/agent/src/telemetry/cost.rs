@@ -24,20 +24,31 @@ struct OfPlace {
     hook: String,
 }
 
-/// Adds the costs that trials before the attachment have found, and the costs that were measured since. A
-/// program that was not run has no time.
-pub fn register<'a>(costs: impl Iterator<Item = (&'a String, &'a CostStatus)>, registry: &mut Registry) {
-    let [instructions, verified, stack] = [(); 3].map(|()| Family::<OfDirection, Amount<u64>>::default());
+/// Adds the costs that trials before the attachment have found, and the costs that were measured
+/// since. A program that was not run has no time.
+pub fn register<'a>(
+    costs: impl Iterator<Item = (&'a String, &'a CostStatus)>,
+    registry: &mut Registry,
+) {
+    let [instructions, verified, stack] =
+        [(); 3].map(|()| Family::<OfDirection, Amount<u64>>::default());
     let time = Family::<OfDirection, Amount<f64>>::default();
     let maps = Family::<OfProbe, Amount<u64>>::default();
     let live = Family::<OfPlace, Amount<f64>>::default();
     let packets = Family::<OfPlace, Amount<u64>>::default();
     for (name, cost) in costs {
-        maps.get_or_create(&OfProbe { probe: name.clone() }).set(cost.tried.map_bytes);
+        maps.get_or_create(&OfProbe {
+            probe: name.clone(),
+        })
+        .set(cost.tried.map_bytes);
         for (direction, cost) in &cost.tried.directions {
-            let label = OfDirection { probe: name.clone(), direction: direction.name() };
+            let label = OfDirection {
+                probe: name.clone(),
+                direction: direction.name(),
+            };
             if let Some(run) = &cost.run {
-                time.get_or_create(&label).set(seconds(run.ns_per_packet as f64));
+                time.get_or_create(&label)
+                    .set(seconds(run.ns_per_packet as f64));
             }
             instructions.get_or_create(&label).set(cost.instructions);
             verified.get_or_create(&label).set(cost.verified);
@@ -45,15 +56,28 @@ pub fn register<'a>(costs: impl Iterator<Item = (&'a String, &'a CostStatus)>, r
         }
         for at in &cost.live {
             let (interface, hook) = (at.interface.clone(), at.hook.to_string());
-            let label = OfPlace { probe: name.clone(), interface, direction: at.direction.name(), hook };
+            let label = OfPlace {
+                probe: name.clone(),
+                interface,
+                direction: at.direction.name(),
+                hook,
+            };
             packets.get_or_create(&label).set(at.packets);
             live.get_or_create(&label).set(seconds(at.ns_per_packet));
         }
     }
     let help = "Time of the program for the slowest sample packet in a trial";
     registry.register("twinprobe_probe_seconds_per_packet", help, time);
-    registry.register("twinprobe_probe_instructions", "Instructions of the program", instructions);
-    registry.register("twinprobe_probe_verified", "Instructions that the verifier has followed", verified);
+    registry.register(
+        "twinprobe_probe_instructions",
+        "Instructions of the program",
+        instructions,
+    );
+    registry.register(
+        "twinprobe_probe_verified",
+        "Instructions that the verifier has followed",
+        verified,
+    );
     let help = "Stack of the deepest chain of calls";
     registry.register_with_unit("twinprobe_probe_stack", help, Unit::Bytes, stack);
     registry.register_with_unit(
@@ -76,7 +100,10 @@ pub fn register_budgets<'a>(
     let most = Family::<OfDirection, Amount<f64>>::default();
     for (name, by_direction) in budgets {
         for (direction, nanoseconds) in by_direction {
-            let label = OfDirection { probe: name.clone(), direction: direction.name() };
+            let label = OfDirection {
+                probe: name.clone(),
+                direction: direction.name(),
+            };
             most.get_or_create(&label).set(seconds(*nanoseconds as f64));
         }
     }
@@ -84,8 +111,8 @@ pub fn register_budgets<'a>(
     registry.register("twinprobe_probe_max_seconds_per_packet", help, most);
 }
 
-/// Converts nanoseconds to seconds. A division gives the number nearest to the decimal fraction, while a
-/// multiplication does not.
+/// Converts nanoseconds to seconds. A division gives the number nearest to the decimal fraction,
+/// while a multiplication does not.
 fn seconds(nanoseconds: f64) -> f64 {
     nanoseconds / 1e9
 }

@@ -1,4 +1,5 @@
-//! The counters of each probe, by the name of the probe. They survive a replacement, and end with a DELETE.
+//! The counters of each probe, by the name of the probe. They survive a replacement, and end with a
+//! DELETE.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -11,9 +12,11 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use twinprobe_windows::ClosedBy;
 
-/// The buckets for the durations of grace periods, in seconds: from those on an idle machine to those that
-/// wait for a busy CPU.
-const QUIESCE: [f64; 13] = [1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 1e-1];
+/// The buckets for the durations of grace periods, in seconds: from those on an idle machine to
+/// those that wait for a busy CPU.
+const QUIESCE: [f64; 13] = [
+    1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 1e-1,
+];
 
 /// The label that names the probe of a metric.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -60,13 +63,25 @@ impl ProbeFamilies {
             quiesce: Family::new_with_constructor(|| Histogram::new(QUIESCE)),
         };
         let help = "Times that GET /metrics left out the probe or a part of it";
-        registry.register("twinprobe_probe_read_failures", help, families.read_failures.clone());
+        registry.register(
+            "twinprobe_probe_read_failures",
+            help,
+            families.read_failures.clone(),
+        );
         let help = "Windows closed by a read, by a request or by schedule";
         registry.register("twinprobe_windows_closed", help, families.closed.clone());
         let help = "Times that a window could not be closed and stayed open or in the kernel";
-        registry.register("twinprobe_window_close_failures", help, families.close_failures.clone());
+        registry.register(
+            "twinprobe_window_close_failures",
+            help,
+            families.close_failures.clone(),
+        );
         let help = "Scheduled ends of windows that were missed";
-        registry.register("twinprobe_window_ticks_missed", help, families.ticks_missed.clone());
+        registry.register(
+            "twinprobe_window_ticks_missed",
+            help,
+            families.ticks_missed.clone(),
+        );
         let help = "Time from a flip until no CPU was left in the idle twin";
         let quiesce = families.quiesce.clone();
         registry.register_with_unit("twinprobe_quiesce", help, Unit::Seconds, quiesce);
@@ -75,13 +90,22 @@ impl ProbeFamilies {
 
     /// Removes a probe's members from all families.
     pub fn remove(&self, probe: &str) {
-        let label = OfProbe { probe: probe.to_owned() };
-        for counters in [&self.read_failures, &self.close_failures, &self.ticks_missed] {
+        let label = OfProbe {
+            probe: probe.to_owned(),
+        };
+        for counters in [
+            &self.read_failures,
+            &self.close_failures,
+            &self.ticks_missed,
+        ] {
             counters.remove(&label);
         }
         self.quiesce.remove(&label);
         for by in ClosedBy::ALL {
-            self.closed.remove(&OfCloser { probe: probe.to_owned(), by: by.name() });
+            self.closed.remove(&OfCloser {
+                probe: probe.to_owned(),
+                by: by.name(),
+            });
         }
     }
 }
@@ -89,11 +113,16 @@ impl ProbeFamilies {
 impl Counters {
     /// Makes counters with the value zero, which `GET /metrics` shows from now on.
     pub fn new(families: &ProbeFamilies, probe: &str) -> Self {
-        let label = OfProbe { probe: probe.to_owned() };
+        let label = OfProbe {
+            probe: probe.to_owned(),
+        };
         Self {
             read_failures: families.read_failures.get_or_create_owned(&label),
             closed: ClosedBy::ALL.map(|by| {
-                families.closed.get_or_create_owned(&OfCloser { probe: probe.to_owned(), by: by.name() })
+                families.closed.get_or_create_owned(&OfCloser {
+                    probe: probe.to_owned(),
+                    by: by.name(),
+                })
             }),
             close_failures: families.close_failures.get_or_create_owned(&label),
             ticks_missed: families.ticks_missed.get_or_create_owned(&label),

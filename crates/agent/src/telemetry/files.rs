@@ -24,11 +24,17 @@ impl ProbeFiles {
     }
 
     pub fn set(&self, file: &str, failed: bool) {
-        self.0.get_or_create(&OfFile { file: file.to_owned() }).set(u64::from(failed));
+        self.0
+            .get_or_create(&OfFile {
+                file: file.to_owned(),
+            })
+            .set(u64::from(failed));
     }
 
     /// Removes a deleted file from the family.
     pub fn forget(&self, file: &str) {
-        self.0.remove(&OfFile { file: file.to_owned() });
+        self.0.remove(&OfFile {
+            file: file.to_owned(),
+        });
     }
 }

@@ -1,5 +1,5 @@
-//! Counters of requests by route and method. All paths without a route count as one path, and all unknown
-//! methods as one method: otherwise clients could make any number of labels.
+//! Counters of requests by route and method. All paths without a route count as one path, and all
+//! unknown methods as one method: otherwise clients could make any number of labels.
 
 use std::time::Duration;
 
@@ -13,8 +13,9 @@ use prometheus_client::registry::{Registry, Unit};
 use twinprobe_serve::ConnectionCounts;
 
 /// The buckets of answer times in seconds. The last ones are for requests that wait for windows.
-const SECONDS: [f64; 14] =
-    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0];
+const SECONDS: [f64; 14] = [
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0,
+];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
@@ -44,7 +45,11 @@ impl Http {
             requests: Family::default(),
             seconds: Family::new_with_constructor(|| Histogram::new(SECONDS)),
         };
-        registry.register("twinprobe_http_requests", "Requests answered", http.requests.clone());
+        registry.register(
+            "twinprobe_http_requests",
+            "Requests answered",
+            http.requests.clone(),
+        );
         let (name, seconds) = ("twinprobe_http_request_duration", http.seconds.clone());
         let help = "Time until the header of an answer; the body follows as a stream";
         registry.register_with_unit(name, help, Unit::Seconds, seconds);
@@ -52,11 +57,23 @@ impl Http {
     }
 
     /// Counts an answer. `route` is the router's pattern, if the path has one.
-    pub fn answered(&self, method: &Method, route: Option<&str>, status: StatusCode, took: Duration) {
+    pub fn answered(
+        &self,
+        method: &Method,
+        route: Option<&str>,
+        status: StatusCode,
+        took: Duration,
+    ) {
         let (method, route) = (known(method), route.unwrap_or("none").to_owned());
-        let request = RequestLabels { method, route: route.clone(), status: status.as_u16() };
+        let request = RequestLabels {
+            method,
+            route: route.clone(),
+            status: status.as_u16(),
+        };
         self.requests.get_or_create(&request).inc();
-        self.seconds.get_or_create(&RouteLabels { method, route }).observe(took.as_secs_f64());
+        self.seconds
+            .get_or_create(&RouteLabels { method, route })
+            .observe(took.as_secs_f64());
     }
 }
 

@@ -86,9 +86,14 @@ impl Telemetry {
         register_samples(probes, &mut facts);
         register_windows(probes, &mut facts);
         register_sums(probes, &mut facts);
-        let costs = probes.iter().filter_map(|probe| Some((&probe.name, probe.cost.as_ref()?)));
+        let costs = probes
+            .iter()
+            .filter_map(|probe| Some((&probe.name, probe.cost.as_ref()?)));
         cost::register(costs, &mut facts);
-        cost::register_budgets(probes.iter().map(|probe| (&probe.name, &probe.budgets)), &mut facts);
+        cost::register_budgets(
+            probes.iter().map(|probe| (&probe.name, &probe.budgets)),
+            &mut facts,
+        );
         register_events(probes, &mut facts);
         register_attachments(probes, &mut facts);
         let mut page = String::new();
@@ -96,7 +101,9 @@ impl Telemetry {
             // Writing to a String can't fail.
             let _ = text::encode_registry(&mut page, registry);
         }
-        let reasons = probes.iter().filter_map(|probe| Some((&*probe.name, probe.approximate.as_deref()?)));
+        let reasons = probes
+            .iter()
+            .filter_map(|probe| Some((&*probe.name, probe.approximate.as_deref()?)));
         let named = pods(probes.iter().map(|probe| (&*probe.name, &probe.pods)));
         page + &origins(probes.iter().map(|probe| (&*probe.name, &*probe.origin)))
             + &approximations(reasons)
@@ -107,21 +114,38 @@ impl Telemetry {
 fn register_states(probes: &[ProbeFacts], registry: &mut Registry) {
     let states = Family::<StateLabel, Amount<u64>>::default();
     for (state, running) in [("running", true), ("failed", false)] {
-        let count = probes.iter().filter(|probe| probe.running == running).count();
-        states.get_or_create(&StateLabel { state }).set(count as u64);
+        let count = probes
+            .iter()
+            .filter(|probe| probe.running == running)
+            .count();
+        states
+            .get_or_create(&StateLabel { state })
+            .set(count as u64);
     }
     registry.register("twinprobe_probes", "Probes by state", states);
 }
 
 fn register_samples(probes: &[ProbeFacts], registry: &mut Registry) {
     let samples = Family::<OfDirection, Amount<u64>>::default();
-    for ProbeFacts { name, samples: of_probe, .. } in probes {
+    for ProbeFacts {
+        name,
+        samples: of_probe,
+        ..
+    } in probes
+    {
         for (direction, one_in) in of_probe {
-            let label = OfDirection { probe: name.clone(), direction: direction.name() };
+            let label = OfDirection {
+                probe: name.clone(),
+                direction: direction.name(),
+            };
             samples.get_or_create(&label).set(*one_in);
         }
     }
-    registry.register("twinprobe_probe_sample", "N, if the program sees one packet in N", samples);
+    registry.register(
+        "twinprobe_probe_sample",
+        "N, if the program sees one packet in N",
+        samples,
+    );
 }
 
 fn register_windows(probes: &[ProbeFacts], registry: &mut Registry) {
@@ -129,26 +153,40 @@ fn register_windows(probes: &[ProbeFacts], registry: &mut Registry) {
     let [lost, damaged] = [(); 2].map(|()| Family::<OfProbe, Total<u64>>::default());
     let unreadable = Family::<OfProbe, Amount<u64>>::default();
     for ProbeFacts { name, windows, .. } in probes {
-        let label = OfProbe { probe: name.clone() };
+        let label = OfProbe {
+            probe: name.clone(),
+        };
         retained.get_or_create(&label).set(windows.retained as u64);
         bytes.get_or_create(&label).set(windows.bytes);
         lost.get_or_create(&label).inc_by(windows.lost);
         damaged.get_or_create(&label).inc_by(windows.damaged);
-        unreadable.get_or_create(&label).set(windows.unreadable as u64);
+        unreadable
+            .get_or_create(&label)
+            .set(windows.unreadable as u64);
     }
-    registry.register("twinprobe_windows_retained", "Windows that are retained", retained);
+    registry.register(
+        "twinprobe_windows_retained",
+        "Windows that are retained",
+        retained,
+    );
     let size = "Size of the retained windows";
     registry.register_with_unit("twinprobe_windows_retained", size, Unit::Bytes, bytes);
-    let help =
-        "Windows that were removed before the named collectors had acknowledged them, or that were damaged";
+    let help = "Windows that were removed before the named collectors had acknowledged them, or that were damaged";
     registry.register("twinprobe_windows_lost", help, lost);
     let help = "Windows whose file can't be read now or is of a later version";
     registry.register("twinprobe_windows_unreadable", help, unreadable);
-    registry.register("twinprobe_windows_damaged", "Windows whose file was damaged on disk", damaged);
+    registry.register(
+        "twinprobe_windows_damaged",
+        "Windows whose file was damaged on disk",
+        damaged,
+    );
     let unacknowledged = Family::<OfCollector, Amount<u64>>::default();
     for ProbeFacts { name, lags, .. } in probes {
         for (collector, lag) in lags {
-            let label = OfCollector { probe: name.clone(), collector: collector.clone() };
+            let label = OfCollector {
+                probe: name.clone(),
+                collector: collector.clone(),
+            };
             unacknowledged.get_or_create(&label).set(*lag);
         }
     }
@@ -159,16 +197,25 @@ fn register_windows(probes: &[ProbeFacts], registry: &mut Registry) {
 fn register_attachments(probes: &[ProbeFacts], registry: &mut Registry) {
     let attached = Family::<OfAttachment, Amount<u64>>::default();
     let repairs = Family::<OfAttachment, Total<u64>>::default();
-    for ProbeFacts { name, attachments, .. } in probes {
+    for ProbeFacts {
+        name, attachments, ..
+    } in probes
+    {
         for at in attachments {
             let (direction, hook) = (at.hook.direction(), at.hook.kind().section());
             let (probe, interface) = (name.clone(), at.interface.clone());
-            let label = OfAttachment { probe, interface, direction, hook };
+            let label = OfAttachment {
+                probe,
+                interface,
+                direction,
+                hook,
+            };
             attached.get_or_create(&label).set(u64::from(at.attached));
             repairs.get_or_create(&label).inc_by(at.repairs);
         }
     }
-    let help = "Whether the probe is attached at the interface, or at the pattern that it waits for";
+    let help =
+        "Whether the probe is attached at the interface, or at the pattern that it waits for";
     registry.register("twinprobe_attachments", help, attached);
     let help = "Times that an attachment was made again after somebody had removed it";
     registry.register("twinprobe_attachments_repaired", help, repairs);
@@ -180,14 +227,28 @@ fn register_sums(probes: &[ProbeFacts], registry: &mut Registry) {
     for ProbeFacts { name, sums, .. } in probes {
         for sum in sums {
             let (direction, metric) = (sum.direction.name(), sum.metric.clone());
-            let label = OfMetric { probe: name.clone(), direction, metric };
+            let label = OfMetric {
+                probe: name.clone(),
+                direction,
+                metric,
+            };
             entries.get_or_create(&label).set(sum.entries as u64);
-            max_entries.get_or_create(&label).set(sum.max_entries as u64);
+            max_entries
+                .get_or_create(&label)
+                .set(sum.max_entries as u64);
             dropped.get_or_create(&label).inc_by(sum.dropped);
         }
     }
-    registry.register("twinprobe_sum_entries", "Entries of the sum of windows", entries);
-    registry.register("twinprobe_sum_max_entries", "Limit of the entries of the sum", max_entries);
+    registry.register(
+        "twinprobe_sum_entries",
+        "Entries of the sum of windows",
+        entries,
+    );
+    registry.register(
+        "twinprobe_sum_max_entries",
+        "Limit of the entries of the sum",
+        max_entries,
+    );
     registry.register(
         "twinprobe_sum_dropped",
         "Entries that were dropped from the sum for lack of room",
@@ -201,7 +262,11 @@ fn register_events(probes: &[ProbeFacts], registry: &mut Registry) {
     for ProbeFacts { name, events, .. } in probes {
         for event in events {
             let (direction, metric) = (event.direction.name(), event.metric.clone());
-            let label = OfMetric { probe: name.clone(), direction, metric };
+            let label = OfMetric {
+                probe: name.clone(),
+                direction,
+                metric,
+            };
             delivered.get_or_create(&label).inc_by(event.delivered);
             missed.get_or_create(&label).inc_by(event.missed);
             clients.get_or_create(&label).set(event.clients as u64);
@@ -212,162 +277,26 @@ fn register_events(probes: &[ProbeFacts], registry: &mut Registry) {
         }
     }
     let since = "since the probe was last replaced";
-    let mut total =
-        |name: &str, help: &str, family| registry.register(name, format!("{help}, {since}"), family);
-    total("twinprobe_events_delivered", "Events read for clients that listened", delivered);
-    total("twinprobe_events_lost", "Events that found no room in the kernel", lost);
-    total("twinprobe_events_missed", "Events that clients missed because they read too slowly", missed);
+    let mut total = |name: &str, help: &str, family| {
+        registry.register(name, format!("{help}, {since}"), family)
+    };
+    total(
+        "twinprobe_events_delivered",
+        "Events read for clients that listened",
+        delivered,
+    );
+    total(
+        "twinprobe_events_lost",
+        "Events that found no room in the kernel",
+        lost,
+    );
+    total(
+        "twinprobe_events_missed",
+        "Events that clients missed because they read too slowly",
+        missed,
+    );
     registry.register("twinprobe_event_clients", "Clients that listen", clients);
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use axum::http::{Method, StatusCode};
-    use serde_json::json;
-    use twinprobe_windows::ClosedBy;
-
-    use super::*;
-
-    fn facts(name: &str) -> ProbeFacts {
-        let event = EventStatus {
-            direction: Direction::Ingress,
-            metric: "syns".into(),
-            interface: None,
-            delivered: 5,
-            lost: None,
-            missed: 1,
-            clients: 2,
-        };
-        let windows =
-            WindowStatistics { retained: 3, bytes: 4096, lost: 2, damaged: 1, ..WindowStatistics::default() };
-        let (direction, metric) = (Direction::Ingress, "flows".to_owned());
-        let sums = vec![SumStatus { direction, metric, entries: 7, max_entries: 8, dropped: 3 }];
-        let cost = serde_json::from_value(json!({
-            "map_bytes": 4096,
-            "directions": { "ingress": { "ns_per_packet": 42, "noise_ns": 3, "frame": "tcp_syn",
-                "instructions": 12, "verified": 20, "stack_bytes": 8 },
-                "egress": { "instructions": 5, "verified": 6, "stack_bytes": 0 } },
-            "live": [{ "interface": "eth0", "direction": "ingress", "hook": "xdp", "ns_per_packet": 30.5,
-                "by": "samples", "dispatcher_ns_per_packet": 61.0, "packets": 7, "measured": "2026-11-21T10:00:00Z" }],
-        }));
-        let cost = cost.unwrap();
-        let attachment = |interface: &str, hook, repairs| AttachmentFacts {
-            interface: interface.into(),
-            hook,
-            attached: repairs < 9,
-            repairs,
-        };
-        let attachments = vec![attachment("eth0", Hook::Xdp, 3), attachment("tap*", Hook::TcEgress, 9)];
-        let origin = DocumentOrigin { node: "gw-1".into(), instance: "0a".into(), labels: [].into() };
-        ProbeFacts {
-            name: name.into(),
-            origin: Arc::new(origin),
-            samples: [(Direction::Egress, 100)].into(),
-            budgets: [(Direction::Ingress, 500)].into(),
-            lags: vec![("archive".into(), 2)],
-            running: true,
-            windows,
-            sums,
-            cost: Some(cost),
-            events: vec![event],
-            attachments,
-            approximate: Some("a card takes tags out".into()),
-            pods: BTreeMap::new(),
-        }
-    }
-
-    #[track_caller]
-    fn assert_lines(page: &str, lines: &[&str]) {
-        for line in lines {
-            assert!(page.lines().any(|l| l == *line), "{line} is missing in:\n{page}");
-        }
-    }
-
-    #[test]
-    fn what_was_counted_is_shown() {
-        let telemetry = Telemetry::default();
-        let counters = telemetry.probe("flows");
-        counters.closed(ClosedBy::Schedule, Duration::from_micros(15));
-        counters.closed(ClosedBy::Read, Duration::from_secs(1));
-        counters.close_failures.inc();
-        counters.ticks_missed.inc_by(3);
-        telemetry.probe("flows").read_failures.inc();
-        telemetry.compiled(Duration::from_millis(60), true);
-        let answer =
-            |status| telemetry.http.answered(&Method::GET, Some("/v1/probes"), status, Duration::ZERO);
-        answer(StatusCode::OK);
-        answer(StatusCode::OK);
-        telemetry.http.answered(&"BREW".parse().unwrap(), None, StatusCode::NOT_FOUND, Duration::ZERO);
-        let page =
-            telemetry.render(&[facts("flows"), ProbeFacts { name: "other".into(), ..ProbeFacts::default() }]);
-        let version = format!("twinprobe_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
-        assert_lines(
-            &page,
-            &[
-                &version,
-                "twinprobe_windows_closed_total{probe=\"flows\",by=\"schedule\"} 1",
-                "twinprobe_windows_closed_total{probe=\"flows\",by=\"request\"} 0",
-                "twinprobe_window_close_failures_total{probe=\"flows\"} 1",
-                "twinprobe_window_ticks_missed_total{probe=\"flows\"} 3",
-                "twinprobe_probe_read_failures_total{probe=\"flows\"} 1",
-                "twinprobe_quiesce_seconds_count{probe=\"flows\"} 2",
-                "twinprobe_quiesce_seconds_bucket{le=\"+Inf\",probe=\"flows\"} 2",
-                "# UNIT twinprobe_quiesce_seconds seconds",
-                "twinprobe_compilation_seconds_count{outcome=\"accepted\"} 1",
-                "twinprobe_http_requests_total{method=\"GET\",route=\"/v1/probes\",status=\"200\"} 2",
-                "twinprobe_http_requests_total{method=\"other\",route=\"none\",status=\"404\"} 1",
-                "twinprobe_probe_info{probe=\"flows\",node=\"gw-1\",instance=\"0a\"} 1",
-                "twinprobe_probe_sample{probe=\"flows\",direction=\"egress\"} 100",
-                "twinprobe_probes{state=\"running\"} 1",
-                "twinprobe_probes{state=\"failed\"} 1",
-                "twinprobe_windows_retained{probe=\"flows\"} 3",
-                "twinprobe_windows_retained_bytes{probe=\"flows\"} 4096",
-                "twinprobe_windows_lost_total{probe=\"flows\"} 2",
-                "twinprobe_windows_damaged_total{probe=\"flows\"} 1",
-                "twinprobe_probe_seconds_per_packet{probe=\"flows\",direction=\"ingress\"} 4.2e-8",
-                "twinprobe_probe_max_seconds_per_packet{probe=\"flows\",direction=\"ingress\"} 5e-7",
-                "twinprobe_windows_unacknowledged{probe=\"flows\",collector=\"archive\"} 2",
-                "twinprobe_probe_live_packets{probe=\"flows\",interface=\"eth0\",direction=\"ingress\",hook=\"xdp\"} 7",
-                "twinprobe_probe_instructions{probe=\"flows\",direction=\"ingress\"} 12",
-                "twinprobe_probe_instructions{probe=\"flows\",direction=\"egress\"} 5",
-                "twinprobe_probe_verified{probe=\"flows\",direction=\"ingress\"} 20",
-                "twinprobe_probe_stack_bytes{probe=\"flows\",direction=\"ingress\"} 8",
-                "twinprobe_probe_map_bytes{probe=\"flows\"} 4096",
-                "twinprobe_probe_live_seconds_per_packet{probe=\"flows\",interface=\"eth0\",direction=\"ingress\",hook=\"xdp\"} 3.05e-8",
-                "twinprobe_sum_entries{probe=\"flows\",direction=\"ingress\",metric=\"flows\"} 7",
-                "twinprobe_sum_max_entries{probe=\"flows\",direction=\"ingress\",metric=\"flows\"} 8",
-                "twinprobe_sum_dropped_total{probe=\"flows\",direction=\"ingress\",metric=\"flows\"} 3",
-                "twinprobe_events_delivered_total{probe=\"flows\",direction=\"ingress\",metric=\"syns\"} 5",
-                "twinprobe_event_clients{probe=\"flows\",direction=\"ingress\",metric=\"syns\"} 2",
-                "twinprobe_attachments{probe=\"flows\",interface=\"eth0\",direction=\"ingress\",hook=\"xdp\"} 1",
-                "twinprobe_attachments{probe=\"flows\",interface=\"tap*\",direction=\"egress\",hook=\"tc\"} 0",
-                "twinprobe_attachments_repaired_total{probe=\"flows\",interface=\"eth0\",direction=\"ingress\",hook=\"xdp\"} 3",
-            ],
-        );
-        for absent in ["twinprobe_events_lost_total{", "_per_packet{probe=\"flows\",direction=\"egress\""] {
-            assert!(!page.contains(absent), "{absent}: {page}");
-        }
-        for name in ["process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"] {
-            assert!(page.lines().any(|line| line.starts_with(&format!("{name} "))), "{name}: {page}");
-        }
-    }
-
-    #[test]
-    fn a_probe_that_is_gone_is_forgotten() {
-        let telemetry = Telemetry::default();
-        let gone = telemetry.probe("gone");
-        telemetry.probe("kept").read_failures.inc();
-        telemetry.forget("gone");
-        gone.closed(ClosedBy::Read, Duration::ZERO);
-        let page = telemetry.render(&[]);
-        assert!(!page.contains("gone"), "{page}");
-        assert_lines(&page, &["twinprobe_probe_read_failures_total{probe=\"kept\"} 1"]);
-        telemetry.probe("gone");
-        assert_lines(
-            &telemetry.render(&[]),
-            &["twinprobe_windows_closed_total{probe=\"gone\",by=\"read\"} 0"],
-        );
-    }
-}
+mod tests;

@@ -1,6 +1,6 @@
 //! Metrics of the process, under the names that all Prometheus client libraries use. The crate
-//! `metrics-process` is not used: it reports to the facade `metrics`, but `prometheus-client` makes this
-//! page.
+//! `metrics-process` is not used: it reports to the facade `metrics`, but `prometheus-client` makes
+//! this page.
 
 use std::fs;
 use std::time::SystemTime;
@@ -19,8 +19,12 @@ pub struct Process {
 
 impl Process {
     pub fn new() -> Self {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Self { started: now.as_secs_f64() }
+        let now = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        Self {
+            started: now.as_secs_f64(),
+        }
     }
 
     /// Adds the metrics of the process, except those that `/proc` does not show.
@@ -30,7 +34,12 @@ impl Process {
         registry.register_with_unit("process_cpu", "CPU time of all threads", Unit::Seconds, cpu);
         let started = Amount::<f64>::default();
         started.set(self.started);
-        registry.register_with_unit("process_start_time", "Time of the start", Unit::Seconds, started);
+        registry.register_with_unit(
+            "process_start_time",
+            "Time of the start",
+            Unit::Seconds,
+            started,
+        );
 
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let mut bytes = |name: &str, help: &str, line: &str| {
@@ -52,9 +61,14 @@ impl Process {
             }
         };
         // The descriptor that lists the directory does not count.
-        let open = fs::read_dir("/proc/self/fd").map(|entries| entries.count().saturating_sub(1) as u64);
+        let open =
+            fs::read_dir("/proc/self/fd").map(|entries| entries.count().saturating_sub(1) as u64);
         count("process_open_fds", "Open file descriptors", open.ok());
-        count("process_max_fds", "Limit of open file descriptors", number(&limits, "Max open files"));
+        count(
+            "process_max_fds",
+            "Limit of open file descriptors",
+            number(&limits, "Max open files"),
+        );
         count("process_threads", "Threads", number(&status, "Threads:"));
     }
 }
@@ -71,7 +85,8 @@ mod tests {
 
     #[test]
     fn numbers_are_found_by_the_start_of_their_line() {
-        let text = "VmSize:\t  123 kB\nMax open files            1024                 524288  files\nx:\n";
+        let text =
+            "VmSize:\t  123 kB\nMax open files            1024                 524288  files\nx:\n";
         assert_eq!(number(text, "VmSize:"), Some(123));
         assert_eq!(number(text, "Max open files"), Some(1024));
         assert_eq!(number(text, "x:"), None);

@@ -1,5 +1,5 @@
-//! The daemon's own metrics at `GET /metrics`. Counters change when something happens; states of other modules are
-//! collected when the page is made.
+//! The daemon's own metrics at `GET /metrics`. Counters change when something happens; states of
+//! other modules are collected when the page is made.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +47,12 @@ impl Default for Telemetry {
         let compilations =
             Family::<OutcomeLabel, Histogram>::new_with_constructor(|| Histogram::new(COMPILATION));
         let help = "Time from a source to its object, including the wait for others";
-        registry.register_with_unit("twinprobe_compilation", help, Unit::Seconds, compilations.clone());
+        registry.register_with_unit(
+            "twinprobe_compilation",
+            help,
+            Unit::Seconds,
+            compilations.clone(),
+        );
         Self {
             process: Process::new(),
             http: Http::new(&mut registry),
@@ -65,12 +70,14 @@ impl Telemetry {
     /// Returns the counters of a probe; makes new counters with the value zero if there are none.
     pub fn probe(&self, name: &str) -> Arc<Counters> {
         let mut probes = self.probes.lock();
-        let counters =
-            probes.entry(name.to_owned()).or_insert_with(|| Arc::new(Counters::new(&self.families, name)));
+        let counters = probes
+            .entry(name.to_owned())
+            .or_insert_with(|| Arc::new(Counters::new(&self.families, name)));
         Arc::clone(counters)
     }
 
-    /// Forgets a probe. The page does not show its counters any more, even if other code still has them.
+    /// Forgets a probe. The page does not show its counters any more, even if other code still has
+    /// them.
     pub fn forget(&self, name: &str) {
         let mut probes = self.probes.lock();
         if probes.remove(name).is_some() {
@@ -81,6 +88,8 @@ impl Telemetry {
     /// Counts a compilation. `took` includes the wait for a slot.
     pub fn compiled(&self, took: Duration, accepted: bool) {
         let outcome = if accepted { "accepted" } else { "refused" };
-        self.compilations.get_or_create(&OutcomeLabel { outcome }).observe(took.as_secs_f64());
+        self.compilations
+            .get_or_create(&OutcomeLabel { outcome })
+            .observe(took.as_secs_f64());
     }
 }

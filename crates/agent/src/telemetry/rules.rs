@@ -50,7 +50,11 @@ impl RuleFamilies {
             families.windows.clone(),
         );
         let help = "Windows that were removed before a rule could judge them";
-        registry.register("twinprobe_rule_missed_windows", help, families.missed.clone());
+        registry.register(
+            "twinprobe_rule_missed_windows",
+            help,
+            families.missed.clone(),
+        );
         registry.register(
             "twinprobe_rule_firings",
             "Windows at which a rule has fired",
@@ -61,15 +65,25 @@ impl RuleFamilies {
         let help = "Whether a rule has stopped itself";
         registry.register("twinprobe_rule_stopped", help, families.stopped.clone());
         let help = "Notifications of a rule that have not arrived yet";
-        registry.register("twinprobe_rule_notifications_waiting", help, families.waiting.clone());
+        registry.register(
+            "twinprobe_rule_notifications_waiting",
+            help,
+            families.waiting.clone(),
+        );
         let help = "Notifications of a rule that did not arrive and are not sent again";
-        registry.register("twinprobe_rule_notifications_given_up", help, families.given_up.clone());
+        registry.register(
+            "twinprobe_rule_notifications_given_up",
+            help,
+            families.given_up.clone(),
+        );
         families
     }
 
     pub fn judged(&self, rule: &str, has_fired: bool) {
         self.windows.get_or_create(&of(rule)).inc();
-        self.firings.get_or_create(&of(rule)).inc_by(has_fired.into());
+        self.firings
+            .get_or_create(&of(rule))
+            .inc_by(has_fired.into());
     }
 
     pub fn missed(&self, rule: &str, windows: u64) {
@@ -78,7 +92,12 @@ impl RuleFamilies {
 
     pub fn acted(&self, rule: &str, is_taken: bool) {
         let outcome = OUTCOMES[usize::from(!is_taken)];
-        self.actions.get_or_create(&OfOutcome { rule: rule.to_owned(), outcome }).inc();
+        self.actions
+            .get_or_create(&OfOutcome {
+                rule: rule.to_owned(),
+                outcome,
+            })
+            .inc();
     }
 
     pub fn set_stopped(&self, rule: &str, is_stopped: bool) {
@@ -86,7 +105,9 @@ impl RuleFamilies {
     }
 
     pub fn set_waiting(&self, rule: &str, notifications: usize) {
-        self.waiting.get_or_create(&of(rule)).set(u64::try_from(notifications).unwrap_or(u64::MAX));
+        self.waiting
+            .get_or_create(&of(rule))
+            .set(u64::try_from(notifications).unwrap_or(u64::MAX));
     }
 
     pub fn given_up(&self, rule: &str) {
@@ -102,11 +123,16 @@ impl RuleFamilies {
         self.firings.remove(&label);
         self.stopped.remove(&label);
         for outcome in OUTCOMES {
-            self.actions.remove(&OfOutcome { rule: rule.to_owned(), outcome });
+            self.actions.remove(&OfOutcome {
+                rule: rule.to_owned(),
+                outcome,
+            });
         }
     }
 }
 
 fn of(rule: &str) -> OfRule {
-    OfRule { rule: rule.to_owned() }
+    OfRule {
+        rule: rule.to_owned(),
+    }
 }

@@ -1,6 +1,6 @@
-//! The bounds of a text that is about to be parsed. One pass checks them, and ends where the text exceeds a bound.
-//! Without bounds, parsers take time that grows with the square of the depth, and a short reference in YAML can stand
-//! for a large text.
+//! The bounds of a text that is about to be parsed. One pass checks them, and ends where the text
+//! exceeds a bound. Without bounds, parsers take time that grows with the square of the depth, and
+//! a short reference in YAML can stand for a large text.
 
 use std::collections::HashMap;
 
@@ -33,7 +33,11 @@ pub fn check_json(text: &str) -> Result<(), ParseError> {
         if depth > DEPTH_LIMIT {
             let before = &text.as_bytes()[..at];
             let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
-            let column = 1 + before.iter().rev().take_while(|byte| **byte != b'\n').count();
+            let column = 1 + before
+                .iter()
+                .rev()
+                .take_while(|byte| **byte != b'\n')
+                .count();
             return Err(too_deep(line, column));
         }
     }
@@ -42,10 +46,18 @@ pub fn check_json(text: &str) -> Result<(), ParseError> {
 
 /// Checks the nesting, the references and the directives of a YAML text, and its syntax.
 pub fn check_yaml(text: &str) -> Result<(), ParseError> {
-    let mut directives = text.lines().enumerate().filter(|(_, line)| line.starts_with('%'));
+    let mut directives = text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| line.starts_with('%'));
     if let Some((line, _)) = directives.nth(DIRECTIVE_LIMIT) {
-        let message = format!("the text has more than {DIRECTIVE_LIMIT} directives, which is the limit");
-        return Err(ParseError::Malformed { message, line: line + 1, column: 1 });
+        let message =
+            format!("the text has more than {DIRECTIVE_LIMIT} directives, which is the limit");
+        return Err(ParseError::Malformed {
+            message,
+            line: line + 1,
+            column: 1,
+        });
     }
     let mut walk = TextWalk::default();
     for event in Parser::new_from_str(text) {
@@ -55,7 +67,11 @@ pub fn check_yaml(text: &str) -> Result<(), ParseError> {
             if error.info().contains("recursion limit") {
                 return too_deep(line, column);
             }
-            ParseError::Malformed { message: error.info().to_owned(), line, column }
+            ParseError::Malformed {
+                message: error.info().to_owned(),
+                line,
+                column,
+            }
         })?;
         let (line, column) = place(&at.start);
         walk.step(&event).map_err(|refusal| match refusal {
@@ -81,9 +97,14 @@ fn place(marker: &saphyr_parser::Marker) -> (usize, usize) {
 }
 
 fn too_deep(line: usize, column: usize) -> ParseError {
-    let message =
-        format!("arrays and objects are nested deeper than {DEPTH_LIMIT} levels, which is the limit");
-    ParseError::Malformed { message, line, column }
+    let message = format!(
+        "arrays and objects are nested deeper than {DEPTH_LIMIT} levels, which is the limit"
+    );
+    ParseError::Malformed {
+        message,
+        line,
+        column,
+    }
 }
 
 enum BoundRefusal {

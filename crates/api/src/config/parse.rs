@@ -1,5 +1,5 @@
-//! The parsing of bytes into a [`ConfigDocument`]. Text that is neither JSON nor YAML, and JSON or YAML that is not a
-//! configuration, are different errors.
+//! The parsing of bytes into a [`ConfigDocument`]. Text that is neither JSON nor YAML, and JSON or
+//! YAML that is not a configuration, are different errors.
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 use twinprobe_ebpf_common::finding::{Finding, Stage};
@@ -44,7 +44,8 @@ pub fn parse_any_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ParseError
 fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ParseError> {
     let text = text_of(bytes)?;
     check_json(text)?;
-    // The syntax of the whole text is checked first: an unknown field early in a truncated body is still a 400.
+    // The syntax of the whole text is checked first: an unknown field early in a truncated body is
+    // still a 400.
     serde_json::from_str::<IgnoredAny>(text).map_err(|error| malformed(&error))?;
     let mut json = serde_json::Deserializer::from_str(text);
     serde_path_to_error::deserialize(&mut json).map_err(|error| {
@@ -61,7 +62,9 @@ fn yaml<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ParseError> {
     let text = text_of(bytes)?;
     check_yaml(text)?;
     let malformed = |error: yaml_serde::Error| {
-        let (line, column) = error.location().map_or((1, 1), |at| (at.line(), at.column()));
+        let (line, column) = error
+            .location()
+            .map_or((1, 1), |at| (at.line(), at.column()));
         ParseError::Malformed {
             message: without_place(&error, "."),
             line: line.max(1),
@@ -81,21 +84,36 @@ fn text_of(bytes: &[u8]) -> Result<&str, ParseError> {
     let text = std::str::from_utf8(bytes).map_err(|error| not_utf8(bytes, error.valid_up_to()))?;
     if text.trim().is_empty() {
         let message = "the body is empty; an object is expected".to_owned();
-        return Err(ParseError::Malformed { message, line: 1, column: 1 });
+        return Err(ParseError::Malformed {
+            message,
+            line: 1,
+            column: 1,
+        });
     }
     Ok(text)
 }
 
 fn invalid(path: String, message: String) -> ParseError {
     let field = (path != ".").then_some(path);
-    let finding = Finding { stage: Stage::Config, field, line: None, column: None, message, hint: None };
+    let finding = Finding {
+        stage: Stage::Config,
+        field,
+        line: None,
+        column: None,
+        message,
+        hint: None,
+    };
     ParseError::Invalid(finding.into())
 }
 
 fn checked(Object(document): Object<ConfigDocument>) -> Result<ConfigDocument, ParseError> {
     for (name, direction) in [("ingress", &document.ingress), ("egress", &document.egress)] {
-        if direction.as_ref().is_some_and(|direction| direction.source_file.is_some()) {
-            let message = "the daemon reads no files; send the text as `source`, as `twinprobe apply` does";
+        if direction
+            .as_ref()
+            .is_some_and(|direction| direction.source_file.is_some())
+        {
+            let message =
+                "the daemon reads no files; send the text as `source`, as `twinprobe apply` does";
             let finding = Finding::config(format!("{name}.source_file"), message);
             return Err(ParseError::Invalid(finding.into()));
         }
@@ -106,8 +124,16 @@ fn checked(Object(document): Object<ConfigDocument>) -> Result<ConfigDocument, P
 fn not_utf8(bytes: &[u8], at: usize) -> ParseError {
     let before = &bytes[..at];
     let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
-    let column = 1 + before.iter().rev().take_while(|byte| **byte != b'\n').count();
-    ParseError::Malformed { message: "the body is not UTF-8".to_owned(), line, column }
+    let column = 1 + before
+        .iter()
+        .rev()
+        .take_while(|byte| **byte != b'\n')
+        .count();
+    ParseError::Malformed {
+        message: "the body is not UTF-8".to_owned(),
+        line,
+        column,
+    }
 }
 
 fn malformed(error: &serde_json::Error) -> ParseError {
@@ -118,8 +144,8 @@ fn malformed(error: &serde_json::Error) -> ParseError {
     }
 }
 
-/// Returns the message without the position that serde_json appends: the position is a field of its own, or meaningless
-/// next to a path.
+/// Returns the message without the position that serde_json appends: the position is a field of its
+/// own, or meaningless next to a path.
 fn without_position(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let suffix = format!(" at line {} column {}", error.line(), error.column());
@@ -129,8 +155,13 @@ fn without_position(error: &serde_json::Error) -> String {
 /// Returns the message without the path before it and the position after it.
 fn without_place(error: &yaml_serde::Error, path: &str) -> String {
     let text = error.to_string();
-    let text = text.strip_prefix(path).and_then(|text| text.strip_prefix(": ")).unwrap_or(&text);
-    let place = error.location().map(|at| format!(" at line {} column {}", at.line(), at.column()));
+    let text = text
+        .strip_prefix(path)
+        .and_then(|text| text.strip_prefix(": "))
+        .unwrap_or(&text);
+    let place = error
+        .location()
+        .map(|at| format!(" at line {} column {}", at.line(), at.column()));
     // A message about a flow node continues after the position.
     place.map_or(text.to_owned(), |place| text.replacen(&place, "", 1))
 }

@@ -2,8 +2,9 @@
 
 use saphyr_parser::{Event, Parser};
 
-/// Returns the line and column, from 1, of the field at `path`, as in `to[0].nats.stream`. The place of a member is
-/// that of its name. Without such a field, the result is the place of the nearest field around it.
+/// Returns the line and column, from 1, of the field at `path`, as in `to[0].nats.stream`. The
+/// place of a member is that of its name. Without such a field, the result is the place of the
+/// nearest field around it.
 pub fn place_of(text: &str, path: &str) -> Option<(usize, usize)> {
     let mut path = path;
     loop {
@@ -28,7 +29,11 @@ struct PathWalk<'a> {
 }
 
 fn exact(text: &str, wanted: &str) -> Option<(usize, usize)> {
-    let mut walk = PathWalk { wanted, open: Vec::new(), path: String::new() };
+    let mut walk = PathWalk {
+        wanted,
+        open: Vec::new(),
+        path: String::new(),
+    };
     for event in Parser::new_from_str(text) {
         let (event, span) = event.ok()?;
         if walk.step(&event) {
@@ -98,7 +103,11 @@ impl PathWalk<'_> {
     }
 
     fn extend(&mut self, step: &str) {
-        self.path.push_str(if self.path.is_empty() { step.trim_start_matches('.') } else { step });
+        self.path.push_str(if self.path.is_empty() {
+            step.trim_start_matches('.')
+        } else {
+            step
+        });
     }
 }
 
@@ -108,8 +117,7 @@ mod tests {
 
     #[test]
     fn fields_are_found_by_their_path() {
-        let text =
-            "name: a\nfrom:\n  servers: [x, y]\nto:\n- nats:\n    stream: S\n- file: { directory: /d }\n";
+        let text = "name: a\nfrom:\n  servers: [x, y]\nto:\n- nats:\n    stream: S\n- file: { directory: /d }\n";
         for (path, place) in [
             ("name", (1, 1)),
             ("from.servers", (3, 3)),

@@ -11,9 +11,15 @@ use super::present::present_map;
 #[serde(deny_unknown_fields, default)]
 pub struct PodsDocument {
     /// The labels that a pod has.
-    #[serde(deserialize_with = "present_map", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        deserialize_with = "present_map",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub labels: Option<BTreeMap<String, String>>,
     /// The labels that the pod's namespace has.
-    #[serde(deserialize_with = "present_map", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        deserialize_with = "present_map",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub namespace_labels: Option<BTreeMap<String, String>>,
 }

@@ -1,4 +1,5 @@
-//! The reading of a configuration's fields. It accepts one spelling where JSON and YAML have several.
+//! The reading of a configuration's fields. It accepts one spelling where JSON and YAML have
+//! several.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +11,8 @@ use serde::de::{Deserializer, Error as _, MapAccess, Unexpected, Visitor};
 use serde_json::Value;
 use twinprobe_ebpf_common::request::{Fills, MapEntry};
 
-/// Reads the value of a field that is present: a `null` is a wrong type, not another way to leave a field out.
+/// Reads the value of a field that is present: a `null` is a wrong type, not another way to leave a
+/// field out.
 pub fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
@@ -23,11 +25,15 @@ pub fn present_integer<'de, D: Deserializer<'de>, T: TryFrom<i128>>(
     Integer::deserialize(deserializer).map(|integer| Some(integer.0))
 }
 
-pub fn present_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+pub fn present_text<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<String>, D::Error> {
     Text::deserialize(deserializer).map(|text| Some(text.0))
 }
 
-pub fn present_texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
+pub fn present_texts<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<String>>, D::Error> {
     let texts = Vec::<Text>::deserialize(deserializer)?;
     Ok(Some(texts.into_iter().map(|text| text.0).collect()))
 }
@@ -54,20 +60,32 @@ pub fn present_map<'de, D: Deserializer<'de>>(
 pub fn present_values<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<BTreeMap<String, Value>>, D::Error> {
-    deserializer.deserialize_map(Unique::of("values of variables")).map(Some)
+    deserializer
+        .deserialize_map(Unique::of("values of variables"))
+        .map(Some)
 }
 
 pub fn present_counts<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<BTreeMap<String, u32>>, D::Error> {
     let counts = deserializer.deserialize_map(Unique::<Integer<u32>>::of("numbers of entries"))?;
-    Ok(Some(counts.into_iter().map(|(map, count)| (map, count.0)).collect()))
+    Ok(Some(
+        counts
+            .into_iter()
+            .map(|(map, count)| (map, count.0))
+            .collect(),
+    ))
 }
 
 pub fn present_fill<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Fills>, D::Error> {
-    let maps = deserializer.deserialize_map(Unique::<Vec<Object<MapEntry>>>::of("lists of entries"))?;
+    let maps =
+        deserializer.deserialize_map(Unique::<Vec<Object<MapEntry>>>::of("lists of entries"))?;
     let entries = |list: Vec<Object<MapEntry>>| list.into_iter().map(|entry| entry.0).collect();
-    Ok(Some(maps.into_iter().map(|(map, list)| (map, entries(list))).collect()))
+    Ok(Some(
+        maps.into_iter()
+            .map(|(map, list)| (map, entries(list)))
+            .collect(),
+    ))
 }
 
 /// The objects of strings by their names.
@@ -75,10 +93,15 @@ pub type Maps = BTreeMap<String, BTreeMap<String, String>>;
 
 pub fn present_maps<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Maps>, D::Error> {
     let maps = deserializer.deserialize_map(Unique::<Texts>::of("objects"))?;
-    Ok(Some(maps.into_iter().map(|(key, texts)| (key, texts.0)).collect()))
+    Ok(Some(
+        maps.into_iter()
+            .map(|(key, texts)| (key, texts.0))
+            .collect(),
+    ))
 }
 
-/// A struct written as an object. Without this type serde would also accept an array of the values in order.
+/// A struct written as an object. Without this type serde would also accept an array of the values
+/// in order.
 pub struct Object<T>(pub T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -148,8 +171,11 @@ impl<'de, T: TryFrom<i128>> Deserialize<'de> for Integer<T> {
 
             fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<i128, E> {
                 let refused = || E::invalid_type(Unexpected::Float(number), &self);
-                // A number beyond 128 bits becomes the largest integer, which is also outside of every range.
-                (number.fract() == 0.0).then_some(number as i128).ok_or_else(refused)
+                // A number beyond 128 bits becomes the largest integer, which is also outside of
+                // every range.
+                (number.fract() == 0.0)
+                    .then_some(number as i128)
+                    .ok_or_else(refused)
             }
         }
 
@@ -192,7 +218,9 @@ pub struct Texts(pub BTreeMap<String, String>);
 
 impl<'de> Deserialize<'de> for Texts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Unique::of("strings")).map(texts)
+        deserializer
+            .deserialize_map(Unique::of("strings"))
+            .map(texts)
     }
 }
 

@@ -23,8 +23,8 @@ impl RevisionKind {
     }
 }
 
-/// The `spec` of a `ProbeAssignment`: less than 1 KB, the only object that nodes watch. It does not contain
-/// the progress of a rollout on other nodes.
+/// The `spec` of a `ProbeAssignment`: less than 1 KB, the only object that nodes watch. It does not
+/// contain the progress of a rollout on other nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -57,13 +57,16 @@ pub struct AssignmentSpec {
     /// The time of the last renewal, RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renewed: Option<String>,
-    /// The longest time in milliseconds after which a node follows this change. Each node takes a random part of the time, so that
-    /// not all nodes call the API server at the same moment.
+    /// The longest time in milliseconds after which a node follows this change. Each node takes a
+    /// random part of the time, so that not all nodes call the API server at the same moment.
     #[serde(default, skip_serializing_if = "is_at_once")]
     pub spread_ms: u32,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 const fn is_at_once(spread_ms: &u32) -> bool {
     *spread_ms == 0
 }
@@ -82,7 +85,8 @@ pub struct RevisionSpec {
     /// The configuration, or the rule, that nodes put into their daemon.
     #[cfg_attr(feature = "schema", schemars(schema_with = "configuration"))]
     pub config: Value,
-    /// The programs, compiled once for all nodes. Without them each node compiles the sources itself.
+    /// The programs, compiled once for all nodes. Without them each node compiles the sources
+    /// itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compiled: Option<CompiledRevision>,
 }
@@ -94,7 +98,8 @@ pub struct RevisionSpec {
 pub struct CompiledRevision {
     /// The first line of `clang --version`.
     pub compiler: String,
-    /// The architecture of the nodes that the programs are for, such as `x86_64`. Others compile the sources themselves.
+    /// The architecture of the nodes that the programs are for, such as `x86_64`. Others compile
+    /// the sources themselves.
     pub architecture: String,
     /// The programs, for one sort of kernels each.
     #[cfg_attr(feature = "schema", schemars(length(max = 2)))]
@@ -106,8 +111,8 @@ pub struct CompiledRevision {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RevisionObjects {
-    /// True for kernels that have XDP programs for packets of several buffers (Linux 5.18), false for others; absent if that
-    /// makes no difference.
+    /// True for kernels that have XDP programs for packets of several buffers (Linux 5.18), false
+    /// for others; absent if that makes no difference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frags: Option<bool>,
     /// The object of the ingress, in base64.
@@ -120,7 +125,10 @@ pub struct RevisionObjects {
     pub egress: Option<String>,
     /// The maps that both directions use, according to the sources.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[cfg_attr(feature = "schema", schemars(length(max = 64), inner(length(max = 128))))]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(max = 64), inner(length(max = 128)))
+    )]
     pub shared_maps: Vec<String>,
 }
 

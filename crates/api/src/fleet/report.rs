@@ -13,7 +13,8 @@ pub struct NodeReport {
     /// The name of the revision that this report is about.
     pub revision: String,
     pub state: NodeState,
-    /// The step at which the node failed: `fetch`, or the stage of the daemon's refusal, such as `compile` or `verify`.
+    /// The step at which the node failed: `fetch`, or the stage of the daemon's refusal, such as
+    /// `compile` or `verify`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<String>,
     /// The reason for the state; for a program that the verifier refuses, the verifier's own line.
@@ -22,14 +23,16 @@ pub struct NodeReport {
     /// The release of the node's kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// The windows that the probe has closed with this revision, up to the number that the rollout asks for.
+    /// The windows that the probe has closed with this revision, up to the number that the rollout
+    /// asks for.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub windows: u32,
     /// The nanoseconds per packet at the interface where the probe takes the most time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ns_per_packet: Option<f64>,
-    /// That interface and direction, such as `eth0 ingress`. Absent if the number is from the trial.
+    /// That interface and direction, such as `eth0 ingress`. Absent if the number is from the
+    /// trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
     /// Insertions into full maps, in the judged windows.
@@ -52,7 +55,8 @@ pub struct NodeReport {
 pub enum NodeState {
     /// The probe runs.
     Running,
-    /// The daemon refused the probe: it does not compile, the verifier refuses it, or it costs too much.
+    /// The daemon refused the probe: it does not compile, the verifier refuses it, or it costs too
+    /// much.
     Refused,
     /// The daemon accepted the probe, but it does not run; or the daemon does not answer.
     #[default]

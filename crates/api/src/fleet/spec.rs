@@ -29,7 +29,8 @@ pub struct FleetProbeSpec {
     /// The interval of the library probe's windows, as `window.interval` of a configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<String>,
-    /// With true, nodes compile the sources and need clang. Rules can change definitions of such a probe.
+    /// With true, nodes compile the sources and need clang. Rules can change definitions of such a
+    /// probe.
     #[serde(default, skip_serializing_if = "is_default")]
     pub compile_on_nodes: bool,
     /// The labels that a node must have. Without labels, each node is selected.
@@ -39,7 +40,8 @@ pub struct FleetProbeSpec {
     pub attach: FleetAttach,
     #[serde(default)]
     pub rollout: FleetRollout,
-    /// The time for which a node keeps the probe without a renewal, such as `10m`. Without it, the probe stays.
+    /// The time for which a node keeps the probe without a renewal, such as `10m`. Without it, the
+    /// probe stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<String>,
     /// With true the rollout stops at its present step.
@@ -58,7 +60,8 @@ pub struct FleetAttach {
     /// Names or patterns of interfaces that the probe leaves out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
-    /// The labels of pods. The probe follows their interfaces on the host's side, as pods start and end.
+    /// The labels of pods. The probe follows their interfaces on the host's side, as pods start and
+    /// end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_selector: Option<BTreeMap<String, String>>,
     /// The labels of the pods' namespaces.
@@ -80,7 +83,8 @@ pub struct FleetRollout {
     /// The windows that each node of a step closes before the step is judged.
     #[cfg_attr(feature = "schema", schemars(schema_with = "schema::small_number"))]
     pub windows: u32,
-    /// The time after which a node that has not answered or not closed its windows counts as failed, such as `5m`.
+    /// The time after which a node that has not answered or not closed its windows counts as
+    /// failed, such as `5m`.
     pub timeout: String,
     pub budget: FleetBudget,
     pub on_failure: OnFailure,
@@ -109,13 +113,14 @@ pub enum Canary {
     Labels(BTreeMap<String, String>),
 }
 
-/// The highest cost of a probe on each node. A rollout stops at a node where the cost is higher. A field that
-/// is left out has no limit, except `refused`, which is 0.
+/// The highest cost of a probe on each node. A rollout stops at a node where the cost is higher. A
+/// field that is left out has no limit, except `refused`, which is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FleetBudget {
-    /// Nanoseconds per packet: the measured cost, or that of the trial at admission until there is one.
+    /// Nanoseconds per packet: the measured cost, or that of the trial at admission until there is
+    /// one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(schema_with = "schema::number"))]
     pub ns_per_packet: Option<u64>,
@@ -183,7 +188,10 @@ impl FleetRuleSpec {
             RuleScope::Fleet => Some(RuleDocument::FLEET.to_owned()),
             RuleScope::Node => self.rule.scope.clone(),
         };
-        RuleDocument { scope, ..self.rule.clone() }
+        RuleDocument {
+            scope,
+            ..self.rule.clone()
+        }
     }
 }
 
@@ -191,7 +199,8 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Schemas that an API server can use: they have no unknown formats, and they keep all fields of configurations.
+/// Schemas that an API server can use: they have no unknown formats, and they keep all fields of
+/// configurations.
 #[cfg(feature = "schema")]
 mod schema {
     use schemars::{Schema, SchemaGenerator, json_schema};

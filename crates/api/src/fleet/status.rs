@@ -19,8 +19,8 @@ pub struct FleetStatus {
     /// A revision that failed; it is not tried again until the object changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed_revision: Option<String>,
-    /// The step: `canary`, a share such as `10%`, `complete` or `rolled back`. The condition `Progressing` says whether it is
-    /// stopped.
+    /// The step: `canary`, a share such as `10%`, `complete` or `rolled back`. The condition
+    /// `Progressing` says whether it is stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
     /// The time at which the step began, RFC 3339.
@@ -56,10 +56,12 @@ pub struct FleetRuleStatus {
     /// The time at which a rule over the fleet has fired last, RFC 3339: the end of the windows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fired: Option<String>,
-    /// The time at which the actions of a rule over the fleet have ended last, RFC 3339: the end of the windows.
+    /// The time at which the actions of a rule over the fleet have ended last, RFC 3339: the end of
+    /// the windows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
-    /// The reason why a rule over the fleet has stopped itself. It begins anew when the object changes.
+    /// The reason why a rule over the fleet has stopped itself. It begins anew when the object
+    /// changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -125,8 +127,8 @@ pub struct FleetCondition {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FleetFailure {
     pub node: String,
-    /// `fetch`, `silent`, `budget`, or the stage of the daemon's refusal, such as `verify`; of a rule over the fleet `daemon`,
-    /// `probe`, `collectors` or `action`.
+    /// `fetch`, `silent`, `budget`, or the stage of the daemon's refusal, such as `verify`; of a
+    /// rule over the fleet `daemon`, `probe`, `collectors` or `action`.
     pub stage: String,
     pub reason: String,
 }

@@ -1,6 +1,6 @@
-//! Advice about corrections, chosen by the words of the compiler's and the verifier's messages. `{pointer}`,
-//! `{index}`, `{addend}`, `{end}` and `{pass}` stand for words of the source, `{name}` for the name that the
-//! message quotes.
+//! Advice about corrections, chosen by the words of the compiler's and the verifier's messages.
+//! `{pointer}`, `{index}`, `{addend}`, `{end}` and `{pass}` stand for words of the source, `{name}`
+//! for the name that the message quotes.
 //!
 //! The verifier's words are those of Linux 5.10 to 6.18: `inv` is the older word for `scalar`.
 
@@ -94,8 +94,14 @@ pub const VERIFIER: &[Advice] = &[
         "all bytes have to be set, the gaps between members as well: `struct key key = {};`, or \
          `__builtin_memset(&key, 0, sizeof(key));` before the members",
     ),
-    (&["R0 !read_ok"], "give back a value on every way through the program: `return {pass};` at its end"),
-    (&[" !read_ok"], "give the variable a value where it is declared: `__u32 n = 0;`"),
+    (
+        &["R0 !read_ok"],
+        "give back a value on every way through the program: `return {pass};` at its end",
+    ),
+    (
+        &[" !read_ok"],
+        "give the variable a value where it is declared: `__u32 n = 0;`",
+    ),
     (
         &["Unreleased reference"],
         "give back what was reserved on every way: `bpf_ringbuf_submit(event, 0);`, or `bpf_ringbuf_discard(event, \
@@ -131,17 +137,26 @@ pub const VERIFIER: &[Advice] = &[
         &["invalid stack"],
         "stay inside the variable on the stack: check the index, and that offset and size fit",
     ),
-    (&["type=", "expected=map_ptr"], "the first argument is a map itself: `bpf_map_lookup_elem(&map, &key)`"),
+    (
+        &["type=", "expected=map_ptr"],
+        "the first argument is a map itself: `bpf_map_lookup_elem(&map, &key)`",
+    ),
     (
         &["type=", "expected=fp"],
         "the argument is the address of a variable: `__u32 key = 0; bpf_map_lookup_elem(&map, &key)`",
     ),
-    (&["misaligned"], "read byte by byte, or mark the structure `__attribute__((packed))`"),
+    (
+        &["misaligned"],
+        "read byte by byte, or mark the structure `__attribute__((packed))`",
+    ),
     (
         &["unknown func"],
         "this kernel does not have the helper for this hook; `twinprobe capabilities` shows what it has",
     ),
-    (&["unreachable insn"], "remove unreachable code, such as a statement after `return`"),
+    (
+        &["unreachable insn"],
+        "remove unreachable code, such as a statement after `return`",
+    ),
 ];
 
 /// Advice about messages of the compiler.
@@ -155,13 +170,22 @@ pub const COMPILER: &[Advice] = &[
         &["call to built-in function '__"],
         "eBPF has no floating point and no 128-bit division: count in integers, as nanoseconds or thousandths",
     ),
-    (&["signed division is not supported"], "divide unsigned numbers: `(__u64)a / (__u64)b`"),
-    (&["Unsupport signed division"], "divide unsigned numbers: `(__u64)a / (__u64)b`"),
+    (
+        &["signed division is not supported"],
+        "divide unsigned numbers: `(__u64)a / (__u64)b`",
+    ),
+    (
+        &["Unsupport signed division"],
+        "divide unsigned numbers: `(__u64)a / (__u64)b`",
+    ),
     (
         &["BPF stack limit"],
         "512 bytes of stack are all that a program has: put large values into a PERCPU_ARRAY with one entry",
     ),
-    (&["loop not unrolled"], "give the loop a constant bound, or remove `#pragma unroll`"),
+    (
+        &["loop not unrolled"],
+        "give the loop a constant bound, or remove `#pragma unroll`",
+    ),
     (&["expected ';'"], "end the statement with `;`"),
     (
         &["no member named", "'struct bpf_"],
@@ -177,7 +201,10 @@ pub const COMPILER: &[Advice] = &[
         &["too many arguments", "function call"],
         "eBPF functions take five arguments at most; hand over the address of a structure",
     ),
-    (&["too few arguments"], "add the arguments that the function's declaration names"),
+    (
+        &["too few arguments"],
+        "add the arguments that the function's declaration names",
+    ),
     (
         &["redefinition of"],
         "the name is defined already, perhaps in a header: remove one definition or rename yours",
@@ -190,8 +217,14 @@ pub const COMPILER: &[Advice] = &[
         &["comparison between pointer and integer"],
         "the context has addresses as numbers: `void *data_end = (void *)(long)ctx->data_end;`",
     ),
-    (&["cast to 'void *' from smaller integer"], "cast by way of long: `(void *)(long)ctx->data`"),
-    (&["unknown attribute", "ignored"], "check the spelling: `__attribute__((btf_decl_tag(\"ipv4\")))`"),
+    (
+        &["cast to 'void *' from smaller integer"],
+        "cast by way of long: `(void *)(long)ctx->data`",
+    ),
+    (
+        &["unknown attribute", "ignored"],
+        "check the spelling: `__attribute__((btf_decl_tag(\"ipv4\")))`",
+    ),
 ];
 
 /// Headers, by the beginning of the names that they define.
@@ -262,6 +295,12 @@ pub const SPELLINGS: &[(&str, &str)] = &[
     ("memcpy", "__builtin_memcpy"),
     ("memset", "__builtin_memset"),
     ("memcmp", "__builtin_memcmp"),
-    ("printf", "a map: a monitor prints nothing, and its metrics are maps"),
-    ("bpf_printk", "a map: a monitor prints nothing, and its metrics are maps"),
+    (
+        "printf",
+        "a map: a monitor prints nothing, and its metrics are maps",
+    ),
+    (
+        "bpf_printk",
+        "a map: a monitor prints nothing, and its metrics are maps",
+    ),
 ];

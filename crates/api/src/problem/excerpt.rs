@@ -15,12 +15,17 @@ impl<'a> Excerpt<'a> {
     /// Returns the line with this number, which counts from 1, as `column` does.
     pub fn new(source: &'a str, line: Option<u32>, column: Option<u32>) -> Self {
         let number = line.and_then(|line| (line as usize).checked_sub(1));
-        let line = number.and_then(|number| source.lines().nth(number)).unwrap_or_default();
-        let at = column.map_or(line.len(), |column| (column as usize).saturating_sub(1).min(line.len()));
+        let line = number
+            .and_then(|number| source.lines().nth(number))
+            .unwrap_or_default();
+        let at = column.map_or(line.len(), |column| {
+            (column as usize).saturating_sub(1).min(line.len())
+        });
         Self { source, line, at }
     }
 
-    /// Returns the pointer that the line dereferences at the place, or else the first pointer of the line.
+    /// Returns the pointer that the line dereferences at the place, or else the first pointer of
+    /// the line.
     pub fn pointer(&self) -> Option<&'a str> {
         let bytes = self.line.as_bytes();
         let mut found: Option<(usize, &str)> = None;
@@ -30,8 +35,10 @@ impl<'a> Excerpt<'a> {
                 continue;
             }
             let word = word(&self.line[start..]);
-            let (before, after) =
-                (self.line[..start].trim_end(), self.line[start + word.len()..].trim_start());
+            let (before, after) = (
+                self.line[..start].trim_end(),
+                self.line[start + word.len()..].trim_start(),
+            );
             if !(after.starts_with("->") || is_dereferenced(before)) {
                 continue;
             }
@@ -42,7 +49,8 @@ impl<'a> Excerpt<'a> {
         found.map(|(_, word)| word)
     }
 
-    /// Returns the index of the array that the line reads at the place, or of the last array before it.
+    /// Returns the index of the array that the line reads at the place, or of the last array before
+    /// it.
     pub fn index(&self) -> Option<&'a str> {
         let before = &self.line[..self.at];
         let open = before.rfind('[').or_else(|| self.line.find('['))?;
@@ -53,8 +61,12 @@ impl<'a> Excerpt<'a> {
 
     /// Returns the variable that the line assigns or adds to an address, as `off` in `data + off`.
     pub fn addend(&self) -> Option<&'a str> {
-        let after = self.line.split_once('+').map(|(_, after)| after.trim_start())?;
-        Some(word(after)).filter(|word| word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_'))
+        let after = self
+            .line
+            .split_once('+')
+            .map(|(_, after)| after.trim_start())?;
+        Some(word(after))
+            .filter(|word| word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_'))
     }
 
     /// Returns the value with which a program of the source accepts a packet.
@@ -70,11 +82,18 @@ impl<'a> Excerpt<'a> {
 
     /// Returns the source's variable with the end of the packet.
     pub fn end(&self) -> Cow<'a, str> {
-        let assigned = self.source.split_once("ctx->data_end").and_then(|(before, _)| {
-            let (left, _) = before.lines().next_back()?.split_once('=')?;
-            let left = left.trim_end();
-            Some(&left[left.rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_').map_or(0, |at| at + 1)..])
-        });
+        let assigned = self
+            .source
+            .split_once("ctx->data_end")
+            .and_then(|(before, _)| {
+                let (left, _) = before.lines().next_back()?.split_once('=')?;
+                let left = left.trim_end();
+                Some(
+                    &left[left
+                        .rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+                        .map_or(0, |at| at + 1)..],
+                )
+            });
         match assigned.filter(|name| !name.is_empty()) {
             Some(name) => name.into(),
             None => "data_end".into(),
@@ -87,8 +106,12 @@ fn is_dereferenced(before: &str) -> bool {
     let before = match before.strip_suffix(')') {
         // A declaration `struct udphdr *udp` is not an access.
         None => {
-            let Some(left) = before.strip_suffix('*') else { return false };
-            return !left.trim_end().ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+            let Some(left) = before.strip_suffix('*') else {
+                return false;
+            };
+            return !left
+                .trim_end()
+                .ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
                 || left.trim_end().ends_with("return");
         }
         Some(cast) => match cast.rfind('(') {
@@ -104,7 +127,10 @@ fn is_word(byte: u8) -> bool {
 }
 
 fn word(text: &str) -> &str {
-    let end = text.bytes().position(|byte| !is_word(byte)).unwrap_or(text.len());
+    let end = text
+        .bytes()
+        .position(|byte| !is_word(byte))
+        .unwrap_or(text.len());
     &text[..end]
 }
 
@@ -118,7 +144,10 @@ mod tests {
 
     #[test]
     fn the_pointer_at_the_place_is_found() {
-        assert_eq!(pointer("    if (udp->dest == bpf_htons(53))", 14), Some("udp"));
+        assert_eq!(
+            pointer("    if (udp->dest == bpf_htons(53))", 14),
+            Some("udp")
+        );
         assert_eq!(pointer("    *seen += 1;", 11), Some("seen"));
         assert_eq!(pointer("    return *(__u8 *)x;", 12), Some("x"));
         assert_eq!(pointer("    return *p;", 12), Some("p"));

@@ -23,19 +23,27 @@ const LINKED: &str = "define it in the source, or leave it out; where a header h
      that macro in `defines`; where the project's loader writes a number into the program, declare a `const volatile` variable, and give it a \
      value in `variables`";
 
-/// The advice about a header of which many projects have their own copy, or a different header of that name.
+/// The advice about a header of which many projects have their own copy, or a different header of
+/// that name.
 const OF_LIBBPF: &str =
     "bpf_helpers.h is libbpf's here: if the project has one of its own, copy it beside the source";
 /// Folders of the kernel's headers.
 const KERNEL: [&str; 5] = ["linux/", "net/", "asm/", "asm-generic/", "uapi/"];
 /// Headers of libbpf that most sources need.
-const HELPERS: [&str; 4] =
-    ["bpf/bpf_helpers.h", "bpf/bpf_endian.h", "bpf/bpf_core_read.h", "bpf/bpf_tracing.h"];
+const HELPERS: [&str; 4] = [
+    "bpf/bpf_helpers.h",
+    "bpf/bpf_endian.h",
+    "bpf/bpf_core_read.h",
+    "bpf/bpf_tracing.h",
+];
 
 /// Returns the correction for a frequent message of the compiler or the verifier. `source` is the
 /// text that the finding is about.
 pub fn hint(finding: &Finding, source: &str) -> Option<String> {
-    let (message, place) = (&finding.message, Excerpt::new(source, finding.line, finding.column));
+    let (message, place) = (
+        &finding.message,
+        Excerpt::new(source, finding.line, finding.column),
+    );
     match finding.stage {
         Stage::Compile if is_of_source(finding, source) => {
             Some("the source itself says so: where its build or loader gives the macro that it asks for, give the macro in `defines`".to_owned())
@@ -57,7 +65,9 @@ pub fn hint(finding: &Finding, source: &str) -> Option<String> {
 
 /// Tells whether an `#error` of the source is the reason.
 fn is_of_source(finding: &Finding, source: &str) -> bool {
-    let line = finding.line.and_then(|line| source.lines().nth(line.checked_sub(1)? as usize));
+    let line = finding
+        .line
+        .and_then(|line| source.lines().nth(line.checked_sub(1)? as usize));
     let directive = line.and_then(|line| line.trim_start().strip_prefix('#'));
     directive.is_some_and(|directive| directive.trim_start().starts_with("error"))
 }
@@ -68,8 +78,12 @@ fn has_own_helpers(source: &str) -> bool {
 
 /// Tells whether a source declares a function as one of the kernel.
 fn is_of_kernel(source: &str, name: &str) -> bool {
-    let declarations = source.split(';').filter_map(|declaration| declaration.split_once(name));
-    declarations.filter(|(_, rest)| rest.starts_with('(')).any(|(_, rest)| rest.contains("__ksym"))
+    let declarations = source
+        .split(';')
+        .filter_map(|declaration| declaration.split_once(name));
+    declarations
+        .filter(|(_, rest)| rest.starts_with('('))
+        .any(|(_, rest)| rest.contains("__ksym"))
 }
 
 fn find(list: &[Advice], message: &str) -> Option<&'static str> {
@@ -86,12 +100,21 @@ fn name_hint(message: &str, source: &str) -> Option<String> {
     let name = if UNKNOWN.iter().any(|words| message.contains(words)) {
         quoted(message)?
     } else {
-        message.strip_prefix(UNDEFINED)?.split_once(" without defining it")?.0.split(", ").next()?
+        message
+            .strip_prefix(UNDEFINED)?
+            .split_once(" without defining it")?
+            .0
+            .split(", ")
+            .next()?
     };
     if let Some((_, instead)) = SPELLINGS.iter().find(|(other, _)| *other == name) {
         return Some(format!(
             "write {}",
-            if instead.contains(' ') { (*instead).to_owned() } else { format!("`{instead}`") }
+            if instead.contains(' ') {
+                (*instead).to_owned()
+            } else {
+                format!("`{instead}`")
+            }
         ));
     }
     if message.contains("incomplete") && included(source).any(is_vmlinux) {
@@ -110,15 +133,22 @@ fn name_hint(message: &str, source: &str) -> Option<String> {
         if message.starts_with(UNDEFINED) {
             return Some(LINKED.to_owned());
         }
-        // There is no hint if the compiler has suggested a name. Messages about incomplete types need none: the name is
-        // known.
-        let is_unclear = message.contains("undeclared identifier") && !message.contains("did you mean");
-        let is_macro =
-            name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_');
-        let given =
-            if is_macro { ", or give it in `defines` if the project's build or loader does" } else { "" };
+        // There is no hint if the compiler has suggested a name. Messages about incomplete types
+        // need none: the name is known.
+        let is_unclear =
+            message.contains("undeclared identifier") && !message.contains("did you mean");
+        let is_macro = name
+            .bytes()
+            .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_');
+        let given = if is_macro {
+            ", or give it in `defines` if the project's build or loader does"
+        } else {
+            ""
+        };
         return is_unclear.then(|| {
-            format!("{name} is not known here: check its spelling, or declare it above this line{given}")
+            format!(
+                "{name} is not known here: check its spelling, or declare it above this line{given}"
+            )
         });
     };
     // If the source includes the header already, the header does not define the name.

@@ -56,7 +56,12 @@ impl fmt::Display for Problem {
         for finding in &self.errors {
             write!(f, "\n{}", finding_line(finding, "error"))?;
         }
-        if let Some(log) = self.log.as_deref().map(str::trim_end).filter(|log| !log.is_empty()) {
+        if let Some(log) = self
+            .log
+            .as_deref()
+            .map(str::trim_end)
+            .filter(|log| !log.is_empty())
+        {
             write!(f, "\n\n{log}")?;
         }
         Ok(())
@@ -68,7 +73,10 @@ pub fn finding_line(finding: &Finding, severity: &str) -> String {
     let mut text = String::new();
     if let Some(field) = &finding.field {
         text.push_str(field);
-        for number in [finding.line, finding.line.and(finding.column)].into_iter().flatten() {
+        for number in [finding.line, finding.line.and(finding.column)]
+            .into_iter()
+            .flatten()
+        {
             text.push_str(&format!(":{number}"));
         }
         text.push_str(": ");
@@ -101,7 +109,10 @@ mod tests {
     #[test]
     fn other_bodies_are_shown_as_they_are() {
         let read = |body: &[u8]| Problem::read(StatusCode::BAD_GATEWAY, body).to_string();
-        assert_eq!(read(b"upstream is gone\n"), "502 Bad Gateway: upstream is gone");
+        assert_eq!(
+            read(b"upstream is gone\n"),
+            "502 Bad Gateway: upstream is gone"
+        );
         assert_eq!(read(b""), "502 Bad Gateway");
         assert_eq!(read(b"{\"title\": \"Bad\"}"), "Bad");
     }

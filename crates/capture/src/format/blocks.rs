@@ -5,8 +5,8 @@ use std::io::Read;
 use pcap_parser::pcapng::Block;
 use pcap_parser::traits::{PcapNGPacketBlock as _, PcapReaderIterator};
 use pcap_parser::{
-    EnhancedPacketBlock, LegacyPcapBlock, LegacyPcapReader, PcapBlockOwned, PcapError, PcapNGReader,
-    SimplePacketBlock,
+    EnhancedPacketBlock, LegacyPcapBlock, LegacyPcapReader, PcapBlockOwned, PcapError,
+    PcapNGReader, SimplePacketBlock,
 };
 
 use crate::error::Stop;
@@ -61,7 +61,12 @@ impl Blocks {
                 true => Box::new(PcapNGReader::new(BUFFER, file).ok()?),
                 false => Box::new(LegacyPcapReader::new(BUFFER, file).ok()?),
             },
-            section: Section { interfaces, words, pcap_head: PCAP_HEAD, time_ns: 0 },
+            section: Section {
+                interfaces,
+                words,
+                pcap_head: PCAP_HEAD,
+                time_ns: 0,
+            },
             taken: 0,
             cut_off: false,
         };
@@ -79,12 +84,20 @@ impl Blocks {
                 return Ok(NextBlock::Incomplete);
             }
             Err(PcapError::BufferTooSmall) => {
-                return Err(Stop::Damaged(format!("the next one claims more than {LONGEST} bytes")));
+                return Err(Stop::Damaged(format!(
+                    "the next one claims more than {LONGEST} bytes"
+                )));
             }
-            Err(_) => return Err(Stop::Damaged("the bytes after them are not a packet".into())),
+            Err(_) => {
+                return Err(Stop::Damaged(
+                    "the bytes after them are not a packet".into(),
+                ));
+            }
         };
         let found = self.section.read(block)?;
-        Ok(found.map_or(NextBlock::Other(size), |record| NextBlock::Packet(record, size)))
+        Ok(found.map_or(NextBlock::Other(size), |record| {
+            NextBlock::Packet(record, size)
+        }))
     }
 }
 
@@ -102,22 +115,31 @@ impl Section {
             PcapBlockOwned::Legacy(packet) => self.legacy(&packet)?,
             PcapBlockOwned::NG(Block::SectionHeader(section)) => {
                 self.interfaces.clear();
-                self.words = Words { big_endian: section.big_endian() };
+                self.words = Words {
+                    big_endian: section.big_endian(),
+                };
                 return Ok(None);
             }
             PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {
-                self.interfaces.push(Interface::of_pcapng(&interface, self.words.big_endian));
+                self.interfaces
+                    .push(Interface::of_pcapng(&interface, self.words.big_endian));
                 return Ok(None);
             }
             PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => self.enhanced(&packet),
             PcapBlockOwned::NG(Block::SimplePacket(packet)) => self.simple(&packet),
-            PcapBlockOwned::NG(Block::Unknown(block)) if self.words.is_obsolete(block.block_type) => {
+            PcapBlockOwned::NG(Block::Unknown(block))
+                if self.words.is_obsolete(block.block_type) =>
+            {
                 self.obsolete(block.data)?
             }
             PcapBlockOwned::NG(_) => return Ok(None),
         };
         // A block of pcapng contains the start of the next block, whatever its content is.
-        let link = if record.captured > LONGEST { CaptureLink::TooLong } else { record.link };
+        let link = if record.captured > LONGEST {
+            CaptureLink::TooLong
+        } else {
+            record.link
+        };
         Ok(Some(CaptureRecord { link, ..record }))
     }
 
@@ -127,15 +149,28 @@ impl Section {
             let what = format!("the next one claims {captured} bytes, and the limit is {LONGEST}");
             return Err(Stop::Damaged(what));
         }
-        // The parts of a stamp are apart, and the smaller part may be a second or more in a damaged file.
+        // The parts of a stamp are apart, and the smaller part may be a second or more in a damaged
+        // file.
         let record = self.record(0, (0, packet.ts_usec), self.pcap_head);
         let time_ns = u64::from(packet.ts_sec) * 1_000_000_000 + record.time_ns;
-        Ok(CaptureRecord { time_ns, length: packet.origlen, captured, ..record })
+        Ok(CaptureRecord {
+            time_ns,
+            length: packet.origlen,
+            captured,
+            ..record
+        })
     }
 
     fn enhanced(&self, packet: &EnhancedPacketBlock<'_>) -> CaptureRecord {
-        let flags = packet.options.iter().find(|option| option.code.0 == obsolete::FLAGS);
-        let record = self.record(packet.if_id as usize, (packet.ts_high, packet.ts_low), ENHANCED_HEAD);
+        let flags = packet
+            .options
+            .iter()
+            .find(|option| option.code.0 == obsolete::FLAGS);
+        let record = self.record(
+            packet.if_id as usize,
+            (packet.ts_high, packet.ts_low),
+            ENHANCED_HEAD,
+        );
         CaptureRecord {
             direction: flags.and_then(|flags| self.words.direction(&flags.value)),
             length: packet.origlen,
@@ -145,19 +180,42 @@ impl Section {
     }
 
     fn simple(&self, packet: &SimplePacketBlock<'_>) -> CaptureRecord {
-        let limit = self.interfaces.first().map_or(0, |interface| interface.snap_length);
-        let limit = if limit == 0 { usize::MAX } else { limit as usize };
+        let limit = self
+            .interfaces
+            .first()
+            .map_or(0, |interface| interface.snap_length);
+        let limit = if limit == 0 {
+            usize::MAX
+        } else {
+            limit as usize
+        };
         let captured = packet.packet_data().len().min(limit);
         let record = self.record(0, (0, 0), SIMPLE_HEAD);
-        CaptureRecord { time_ns: self.time_ns, length: packet.origlen, captured, ..record }
+        CaptureRecord {
+            time_ns: self.time_ns,
+            length: packet.origlen,
+            captured,
+            ..record
+        }
     }
 
     fn obsolete(&self, block: &[u8]) -> Result<CaptureRecord, Stop> {
-        let packet = obsolete::parse(self.words, block)
-            .ok_or_else(|| Stop::Damaged("the next one claims more bytes than its block has".into()))?;
+        let packet = obsolete::parse(self.words, block).ok_or_else(|| {
+            Stop::Damaged("the next one claims more bytes than its block has".into())
+        })?;
         let record = self.record(packet.interface, packet.times, BLOCK_HEAD + obsolete::HEAD);
-        let ObsoletePacket { direction, length, captured, .. } = packet;
-        Ok(CaptureRecord { direction, length, captured, ..record })
+        let ObsoletePacket {
+            direction,
+            length,
+            captured,
+            ..
+        } = packet;
+        Ok(CaptureRecord {
+            direction,
+            length,
+            captured,
+            ..record
+        })
     }
 
     /// A packet of an interface whose bytes begin at `start`.
@@ -168,8 +226,9 @@ impl Section {
             time_ns: interface.map_or(self.time_ns, |interface| interface.nanoseconds(ticks)),
             direction: None,
             length: 0,
-            link: interface
-                .map_or(CaptureLink::UnknownInterface, |interface| CaptureLink::Type(interface.link_type.0)),
+            link: interface.map_or(CaptureLink::UnknownInterface, |interface| {
+                CaptureLink::Type(interface.link_type.0)
+            }),
             start,
             captured: 0,
         }

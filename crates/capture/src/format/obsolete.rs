@@ -1,4 +1,5 @@
-//! The packet block that pcapng had first, which the library does not read, and the flags of packets.
+//! The packet block that pcapng had first, which the library does not read, and the flags of
+//! packets.
 
 use twinprobe_ebpf_common::Direction;
 
@@ -30,18 +31,31 @@ pub struct ObsoletePacket {
 impl Words {
     fn short(self, bytes: &[u8], at: usize) -> Option<u16> {
         let bytes = *bytes.get(at..)?.first_chunk()?;
-        Some(if self.big_endian { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) })
+        Some(if self.big_endian {
+            u16::from_be_bytes(bytes)
+        } else {
+            u16::from_le_bytes(bytes)
+        })
     }
 
     fn word(self, bytes: &[u8], at: usize) -> Option<u32> {
         let bytes = *bytes.get(at..)?.first_chunk()?;
-        Some(if self.big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
+        Some(if self.big_endian {
+            u32::from_be_bytes(bytes)
+        } else {
+            u32::from_le_bytes(bytes)
+        })
     }
 
-    /// Tells whether a type is that of the block. The library gives unknown types of blocks in one byte
-    /// order.
+    /// Tells whether a type is that of the block. The library gives unknown types of blocks in one
+    /// byte order.
     pub const fn is_obsolete(self, block_type: u32) -> bool {
-        block_type == if self.big_endian { TYPE.swap_bytes() } else { TYPE }
+        block_type
+            == if self.big_endian {
+                TYPE.swap_bytes()
+            } else {
+                TYPE
+            }
     }
 
     /// Returns the direction in the value of the option [`FLAGS`].
@@ -56,11 +70,13 @@ impl Words {
 
 /// Reads the content of a block; `None` if it is shorter than its length field.
 pub fn parse(words: Words, block: &[u8]) -> Option<ObsoletePacket> {
-    // The block has a short number of the interface, and then the number of packets lost before this
-    // packet.
+    // The block has a short number of the interface, and then the number of packets lost before
+    // this packet.
     let captured = words.word(block, 12)? as usize;
     let options = block.get(HEAD..)?.get(captured..)?;
-    let options = options.get(captured.next_multiple_of(OPTION) - captured..).unwrap_or_default();
+    let options = options
+        .get(captured.next_multiple_of(OPTION) - captured..)
+        .unwrap_or_default();
     Some(ObsoletePacket {
         interface: words.short(block, 0)?.into(),
         times: (words.word(block, 4)?, words.word(block, 8)?),
@@ -73,7 +89,10 @@ pub fn parse(words: Words, block: &[u8]) -> Option<ObsoletePacket> {
 /// Finds the flags among options.
 fn flags(words: Words, mut options: &[u8]) -> Option<&[u8]> {
     loop {
-        let (code, length) = (words.short(options, 0)?, usize::from(words.short(options, 2)?));
+        let (code, length) = (
+            words.short(options, 0)?,
+            usize::from(words.short(options, 2)?),
+        );
         let value = options.get(OPTION..OPTION + length)?;
         match code {
             0 => return None,

@@ -36,7 +36,12 @@ impl<R: Read> Snoop<R> {
         } else {
             CaptureLink::Snoop(kind)
         };
-        Some(Self { file, link, bytes: Vec::new(), cut_off: false })
+        Some(Self {
+            file,
+            link,
+            bytes: Vec::new(),
+            cut_off: false,
+        })
     }
 
     /// Reads this many bytes. Returns false at the end of the file.
@@ -63,13 +68,18 @@ impl<R: Read> CaptureRecords for Snoop<R> {
             return Ok(None);
         }
         let head: Vec<u8> = first.into_iter().chain(self.bytes.drain(..)).collect();
-        let (length, captured, record) = (word(&head, 0), word(&head, 4) as usize, word(&head, 8) as usize);
+        let (length, captured, record) = (
+            word(&head, 0),
+            word(&head, 4) as usize,
+            word(&head, 8) as usize,
+        );
         if captured > LONGEST {
             let what = format!("the next one claims {captured} bytes, and the limit is {LONGEST}");
             return Err(Stop::Damaged(what));
         }
-        let Some(size) =
-            record.checked_sub(PACKET_HEAD).filter(|size| (captured..=captured + FILLING).contains(size))
+        let Some(size) = record
+            .checked_sub(PACKET_HEAD)
+            .filter(|size| (captured..=captured + FILLING).contains(size))
         else {
             let what = format!("the next one has {captured} bytes in a record of {record}");
             return Err(Stop::Damaged(what));
@@ -80,7 +90,14 @@ impl<R: Read> CaptureRecords for Snoop<R> {
         self.cut_off = false;
         let (seconds, micros) = (word(&head, 16), word(&head, 20));
         let time_ns = u64::from(seconds) * 1_000_000_000 + u64::from(micros) * 1000;
-        Ok(Some(CaptureRecord { time_ns, direction: None, length, link: self.link, start: 0, captured }))
+        Ok(Some(CaptureRecord {
+            time_ns,
+            direction: None,
+            length,
+            link: self.link,
+            start: 0,
+            captured,
+        }))
     }
 
     fn data(&self) -> &[u8] {
@@ -102,5 +119,8 @@ fn read_some(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..).and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| u32::from_be_bytes(*bytes))
+    bytes
+        .get(at..)
+        .and_then(|bytes| bytes.first_chunk())
+        .map_or(0, |bytes| u32::from_be_bytes(*bytes))
 }

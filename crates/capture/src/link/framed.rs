@@ -32,7 +32,8 @@ pub struct Framed {
 pub enum UnfitFrame {
     /// The packet is of another kind of link.
     LinkType,
-    /// The kind of link can carry IP, but this packet has content that no frame of Ethernet can have.
+    /// The kind of link can carry IP, but this packet has content that no frame of Ethernet can
+    /// have.
     NotIp,
     /// The headers before the payload are incomplete, or contradict themselves.
     Header,

@@ -40,8 +40,8 @@ const NETLINK: u16 = 824;
 const WIRELESS_INTERFACE: u16 = 801;
 const RADIOTAP_INTERFACE: u16 = 803;
 
-/// The families of addresses before the packets of loopback interfaces: IPv4, and IPv6 on Linux, NetBSD and OpenBSD,
-/// FreeBSD, and macOS.
+/// The families of addresses before the packets of loopback interfaces: IPv4, and IPv6 on Linux,
+/// NetBSD and OpenBSD, FreeBSD, and macOS.
 const FAMILIES: [u32; 5] = [2, 10, 24, 28, 30];
 
 /// The form in which a probe gets a packet.
@@ -56,7 +56,11 @@ pub enum LinkContent {
 pub fn name(link: CaptureLink) -> Cow<'static, str> {
     match link {
         CaptureLink::Type(number) => {
-            let number = if RAW_OF_OTHERS.contains(&number) { RAW } else { number };
+            let number = if RAW_OF_OTHERS.contains(&number) {
+                RAW
+            } else {
+                number
+            };
             match NAMES.iter().find(|(known, _)| *known == number) {
                 Some((_, name)) => Cow::from(*name),
                 None => Cow::from(format!("LINKTYPE_{number}")),
@@ -70,7 +74,9 @@ pub fn name(link: CaptureLink) -> Cow<'static, str> {
 
 /// Finds the form of a packet with these captured bytes and this length.
 pub fn content(link: CaptureLink, bytes: &[u8], length: u32) -> Result<LinkContent, UnfitFrame> {
-    let CaptureLink::Type(number) = link else { return Err(UnfitFrame::LinkType) };
+    let CaptureLink::Type(number) = link else {
+        return Err(UnfitFrame::LinkType);
+    };
     let framed = match number {
         ETHERNET => return Ok(LinkContent::Ethernet),
         _ if number == RAW || RAW_OF_OTHERS.contains(&number) => ip(bytes, 0, length, None)?,
@@ -99,8 +105,8 @@ fn ip(bytes: &[u8], start: usize, length: u32, only: Option<u16>) -> Result<Fram
     Ok(Framed::new(found, start, bytes.len(), length))
 }
 
-/// A packet of a loopback interface: the family of its addresses, in the byte order of any machine, and the
-/// packet.
+/// A packet of a loopback interface: the family of its addresses, in the byte order of any machine,
+/// and the packet.
 fn loopback(bytes: &[u8], length: u32) -> Result<Framed, UnfitFrame> {
     let family = *bytes.first_chunk().ok_or(UnfitFrame::Header)?;
     let is_known = [u32::from_le_bytes(family), u32::from_be_bytes(family)]
@@ -139,7 +145,21 @@ fn cooked(bytes: &[u8], length: u32) -> Result<Framed, UnfitFrame> {
 fn cooked_2(bytes: &[u8], length: u32) -> Result<Framed, UnfitFrame> {
     let header: &[u8; 20] = bytes.first_chunk().ok_or(UnfitFrame::Header)?;
     // The header has two bytes without a meaning, and the four bytes of the interface's index.
-    let [p0, p1, _, _, _, _, _, _, i0, i1, kind, address_length, address @ ..] = *header;
+    let [
+        p0,
+        p1,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+        i0,
+        i1,
+        kind,
+        address_length,
+        address @ ..,
+    ] = *header;
     let cooked = Cooked {
         kind: kind.into(),
         interface: u16::from_be_bytes([i0, i1]),
@@ -160,8 +180,8 @@ impl Cooked {
             _ if self.protocol < FIRST_TYPE => return Err(UnfitFrame::NotIp),
             _ => self.with_addresses(Framed::new(self.protocol, self.size, bytes.len(), length)),
         };
-        // The receiver of the packet: this host, all hosts, several, another host (seen by a promiscuous interface), or none,
-        // because this host has sent the packet.
+        // The receiver of the packet: this host, all hosts, several, another host (seen by a
+        // promiscuous interface), or none, because this host has sent the packet.
         framed.direction = match self.kind {
             0..=3 => Some(Direction::Ingress),
             4 => Some(Direction::Egress),
@@ -170,11 +190,23 @@ impl Cooked {
         Ok(framed)
     }
 
-    /// The header has only the sender's address. A broadcast packet gets the broadcast address as its receiver.
+    /// The header has only the sender's address. A broadcast packet gets the broadcast address as
+    /// its receiver.
     fn with_addresses(&self, framed: Framed) -> Framed {
-        let source = self.address.first_chunk().filter(|address| address.len() == self.address_length);
+        let source = self
+            .address
+            .first_chunk()
+            .filter(|address| address.len() == self.address_length);
         let source: Mac = source.copied().unwrap_or_default();
-        let destination = if self.kind == 1 { [0xff; 6] } else { Mac::default() };
-        Framed { source, destination, ..framed }
+        let destination = if self.kind == 1 {
+            [0xff; 6]
+        } else {
+            Mac::default()
+        };
+        Framed {
+            source,
+            destination,
+            ..framed
+        }
     }
 }

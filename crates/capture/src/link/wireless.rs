@@ -7,8 +7,8 @@ const SNAP: [[u8; 6]; 2] = [[0xaa, 0xaa, 3, 0, 0, 0], [0xaa, 0xaa, 3, 0, 0, 0xf8
 /// The size of the frame check sequence after a frame, in bytes.
 const CHECK: usize = 4;
 
-/// The type of data frames, and two bits of its subtype: for frames without data, and for frames with a
-/// quality-of-service field.
+/// The type of data frames, and two bits of its subtype: for frames without data, and for frames
+/// with a quality-of-service field.
 const DATA: u8 = 2;
 const WITHOUT_DATA: u8 = 4;
 const WITH_QUALITY: u8 = 8;
@@ -24,14 +24,19 @@ const AGGREGATED: u8 = 0x80;
 const TIME: u32 = 1;
 const FLAGS: u32 = 1 << 1;
 const ANOTHER_LIST: u32 = 1 << 31;
-/// The flags of a frame: a frame check sequence follows it; bytes are between its header and its data.
+/// The flags of a frame: a frame check sequence follows it; bytes are between its header and its
+/// data.
 const WITH_CHECK: u8 = 0x10;
 const PADDED: u8 = 0x20;
 
-/// Reads a frame that begins with a header of radiotap at `start`. `length` is that of the packet on the link.
+/// Reads a frame that begins with a header of radiotap at `start`. `length` is that of the packet
+/// on the link.
 pub fn radiotap(bytes: &[u8], start: usize, length: u32) -> Result<Framed, UnfitFrame> {
     let header = bytes.get(start..).ok_or(UnfitFrame::Header)?;
-    let size = header.get(2..4).and_then(|size| size.first_chunk()).ok_or(UnfitFrame::Header)?;
+    let size = header
+        .get(2..4)
+        .and_then(|size| size.first_chunk())
+        .ok_or(UnfitFrame::Header)?;
     let size = usize::from(u16::from_le_bytes(*size));
     let header = header.get(..size).ok_or(UnfitFrame::Header)?;
     let flags = flags(header).ok_or(UnfitFrame::Header)?;
@@ -71,7 +76,13 @@ pub fn frame(bytes: &[u8], start: usize, end: usize, length: u32) -> Result<Fram
     body(bytes, start, end, length, false)
 }
 
-fn body(bytes: &[u8], start: usize, end: usize, length: u32, is_padded: bool) -> Result<Framed, UnfitFrame> {
+fn body(
+    bytes: &[u8],
+    start: usize,
+    end: usize,
+    length: u32,
+    is_padded: bool,
+) -> Result<Framed, UnfitFrame> {
     let frame = bytes.get(start..end).ok_or(UnfitFrame::Header)?;
     let [control, flags] = *frame.first_chunk().ok_or(UnfitFrame::Header)?;
     let (kind, subtype) = (control >> 2 & 3, control >> 4);
@@ -82,7 +93,11 @@ fn body(bytes: &[u8], start: usize, end: usize, length: u32, is_padded: bool) ->
         return Err(UnfitFrame::Encrypted);
     }
     let address = |at: usize| -> Result<Mac, UnfitFrame> {
-        frame.get(at..).and_then(|rest| rest.first_chunk()).copied().ok_or(UnfitFrame::Header)
+        frame
+            .get(at..)
+            .and_then(|rest| rest.first_chunk())
+            .copied()
+            .ok_or(UnfitFrame::Header)
     };
     let sequence = frame.get(22).copied().ok_or(UnfitFrame::Header)?;
     if sequence & 0xf != 0 {
@@ -109,12 +124,24 @@ fn body(bytes: &[u8], start: usize, end: usize, length: u32, is_padded: bool) ->
     if is_padded {
         size = size.next_multiple_of(4);
     }
-    let snap: [u8; 8] =
-        frame.get(size..).and_then(|rest| rest.first_chunk()).copied().ok_or(UnfitFrame::Header)?;
+    let snap: [u8; 8] = frame
+        .get(size..)
+        .and_then(|rest| rest.first_chunk())
+        .copied()
+        .ok_or(UnfitFrame::Header)?;
     let [head @ .., high, low] = snap;
     if !SNAP.contains(&head) {
         return Err(UnfitFrame::NotIp);
     }
-    let framed = Framed::new(u16::from_be_bytes([high, low]), start + size + snap.len(), end, length);
-    Ok(Framed { destination, source, ..framed })
+    let framed = Framed::new(
+        u16::from_be_bytes([high, low]),
+        start + size + snap.len(),
+        end,
+        length,
+    );
+    Ok(Framed {
+        destination,
+        source,
+        ..framed
+    })
 }

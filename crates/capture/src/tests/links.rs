@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// The beginnings of packets of IPv4 (from 192.0.2.1 to 198.51.100.2) and IPv6 (from 2001:db8::1 to 2001:db8::2).
+/// The beginnings of packets of IPv4 (from 192.0.2.1 to 198.51.100.2) and IPv6 (from 2001:db8::1 to
+/// 2001:db8::2).
 fn v4() -> Vec<u8> {
     let mut packet = vec![0; 28];
     packet[0] = 0x45;
@@ -25,14 +26,24 @@ const NO_MAC: [u8; 6] = [0; 6];
 
 /// A frame of Ethernet.
 fn ethernet(destination: [u8; 6], source: [u8; 6], ether_type: u16, payload: &[u8]) -> Vec<u8> {
-    [&destination[..], &source, &ether_type.to_be_bytes(), payload].concat()
+    [
+        &destination[..],
+        &source,
+        &ether_type.to_be_bytes(),
+        payload,
+    ]
+    .concat()
 }
 
 /// A pcap file of a kind of link, whose captured packets are each cut by 4 bytes.
 fn file(link_type: u32, packets: &[Vec<u8>]) -> Vec<u8> {
     let words = Words::BOTH[0];
     let packet = |bytes: &Vec<u8>| words.packet([1, 0], bytes.len() as u32 + 4, bytes);
-    [words.pcap(MICRO, link_type), packets.iter().flat_map(packet).collect()].concat()
+    [
+        words.pcap(MICRO, link_type),
+        packets.iter().flat_map(packet).collect(),
+    ]
+    .concat()
 }
 
 /// Checks that the packets of a file become frames, and others are skipped for these reasons.
@@ -67,10 +78,22 @@ fn packets_of_ip_get_a_header() {
     assert_framed((229, "IPV6"), &all, &both[1..], &[("not_ip", 3)]);
     for (link_type, name) in [(0, "NULL"), (108, "LOOP")] {
         let with = |family: u32, packet: &[u8]| {
-            [family.to_le_bytes(), family.to_be_bytes()].map(|family| [&family[..], packet].concat())
+            [family.to_le_bytes(), family.to_be_bytes()]
+                .map(|family| [&family[..], packet].concat())
         };
-        let packets = [with(2, &v4), with(10, &v6), with(30, &v6), with(28, &v6), with(7, &v4)].concat();
-        let frames = [&frame_4, &frame_4].into_iter().chain([&frame_6; 6]).cloned().collect::<Vec<_>>();
+        let packets = [
+            with(2, &v4),
+            with(10, &v6),
+            with(30, &v6),
+            with(28, &v6),
+            with(7, &v4),
+        ]
+        .concat();
+        let frames = [&frame_4, &frame_4]
+            .into_iter()
+            .chain([&frame_6; 6])
+            .cloned()
+            .collect::<Vec<_>>();
         assert_framed((link_type, name), &packets, &frames, &[("not_ip", 2)]);
         assert_framed(
             (link_type, name),
@@ -81,14 +104,34 @@ fn packets_of_ip_get_a_header() {
     }
 }
 
-/// Makes the header of a cooked capture: of a kind (to us, to all, from us), an interface and a protocol.
+/// Makes the header of a cooked capture: of a kind (to us, to all, from us), an interface and a
+/// protocol.
 fn cooked(version: u8, kind: u16, interface: u16, protocol: u16, payload: &[u8]) -> Vec<u8> {
-    let (kind_bytes, interface, protocol) =
-        (kind.to_be_bytes(), interface.to_be_bytes(), protocol.to_be_bytes());
+    let (kind_bytes, interface, protocol) = (
+        kind.to_be_bytes(),
+        interface.to_be_bytes(),
+        protocol.to_be_bytes(),
+    );
     let address = [&MAC[..], &[0xaa, 0xbb]].concat();
     match version {
-        1 => [&kind_bytes[..], &interface, &[0, 6], &address, &protocol, payload].concat(),
-        _ => [&protocol[..], &[0; 6], &interface, &[kind_bytes[1], 6], &address, payload].concat(),
+        1 => [
+            &kind_bytes[..],
+            &interface,
+            &[0, 6],
+            &address,
+            &protocol,
+            payload,
+        ]
+        .concat(),
+        _ => [
+            &protocol[..],
+            &[0; 6],
+            &interface,
+            &[kind_bytes[1], 6],
+            &address,
+            payload,
+        ]
+        .concat(),
     }
 }
 
@@ -153,8 +196,8 @@ fn data_frames_of_802_11_that_carry_ip_are_read() {
         wireless(0, 1, &[], SNAP, &v4),
         wireless(8, 2, &[0, 0], SNAP, &v4),
         wireless(8, 0x83, &[0; 6], [0xaa, 0xaa, 3, 0, 0, 0xf8], &v4),
-        // A beacon, a frame without data, encrypted data, several frames in one, a later fragment, another
-        // protocol, and a frame that ends too early.
+        // A beacon, a frame without data, encrypted data, several frames in one, a later fragment,
+        // another protocol, and a frame that ends too early.
         [&[0x80, 0][..], &[0; 60]].concat(),
         wireless(4, 0, &[], SNAP, &v4),
         wireless(0, 0x40, &[], SNAP, &v4),
@@ -165,7 +208,13 @@ fn data_frames_of_802_11_that_carry_ip_are_read() {
     ];
     let frame = |to, from| (None, ethernet(address(to), address(from), 0x0800, &v4));
     let frames = [frame(1, 2), frame(3, 2), frame(1, 3), frame(3, 4)];
-    let skipped = [("aggregated", 1), ("encrypted", 1), ("fragment", 1), ("header", 1), ("not_ip", 3)];
+    let skipped = [
+        ("aggregated", 1),
+        ("encrypted", 1),
+        ("fragment", 1),
+        ("header", 1),
+        ("not_ip", 3),
+    ];
     assert_framed((105, "IEEE802_11"), &packets, &frames, &skipped);
     // Without fields, with flags (none, padded), with time and flags, with two lists of fields.
     let radiotap = |present: &[u32], fields: &[u8], frame: &[u8]| {
@@ -180,27 +229,50 @@ fn data_frames_of_802_11_that_carry_ip_are_read() {
         radiotap(&[4], &[0x20], &plain),
         radiotap(&[2], &[0x20, 1, 2], &padded),
         radiotap(&[3], &[9, 9, 9, 9, 9, 9, 9, 9, 0x20], &padded),
-        radiotap(&[0x8000_0003, 5], &[[9; 12], [0; 12]].concat()[..13], &plain),
+        radiotap(
+            &[0x8000_0003, 5],
+            &[[9; 12], [0; 12]].concat()[..13],
+            &plain,
+        ),
         radiotap(&[2], &[], &plain)[..8].to_vec(),
         vec![0, 0, 200, 0],
     ];
     let frame = frame(1, 2);
-    let frames = [frame.clone(), frame.clone(), frame.clone(), frame.clone(), frame];
-    assert_framed((127, "IEEE802_11_RADIOTAP"), &packets, &frames, &[("header", 2)]);
+    let frames = [
+        frame.clone(),
+        frame.clone(),
+        frame.clone(),
+        frame.clone(),
+        frame,
+    ];
+    assert_framed(
+        (127, "IEEE802_11_RADIOTAP"),
+        &packets,
+        &frames,
+        &[("header", 2)],
+    );
 }
 
 /// The check sequence of a frame does not belong to the packet.
 #[test]
 fn check_sequences_of_802_11_are_left_out() {
     let v4 = v4();
-    let checked = [&[0, 0, 9, 0, 2, 0, 0, 0, 0x10][..], &wireless(0, 0, &[], SNAP, &v4), &[0xcc; 4]].concat();
+    let checked = [
+        &[0, 0, 9, 0, 2, 0, 0, 0, 0x10][..],
+        &wireless(0, 0, &[], SNAP, &v4),
+        &[0xcc; 4],
+    ]
+    .concat();
     let words = Words::BOTH[0];
     let whole = words.packet([1, 0], checked.len() as u32, &checked);
     let cut = words.packet([1, 0], checked.len() as u32, &checked[..checked.len() - 2]);
     let short = words.packet([1, 0], checked.len() as u32, &checked[..checked.len() - 8]);
     let file = [words.pcap(MICRO, 127), whole, cut, short].concat();
     let found = packets(&file).unwrap().0;
-    let lengths: Vec<_> = found.iter().map(|packet| (packet.2 as usize, packet.3.len())).collect();
+    let lengths: Vec<_> = found
+        .iter()
+        .map(|packet| (packet.2 as usize, packet.3.len()))
+        .collect();
     let full = 14 + v4.len();
     assert_eq!(lengths, [(full, full), (full, full), (full, full - 4)]);
 }
@@ -208,7 +280,14 @@ fn check_sequences_of_802_11_are_left_out() {
 #[test]
 fn addresses_of_the_host_give_packets_a_direction() {
     let (ingress, egress) = (Some(Direction::Ingress), Some(Direction::Egress));
-    let arp = [&[0, 1, 8, 0, 6, 4, 0, 1][..], &[0; 6], &[192, 0, 2, 1], &[0; 6], &[192, 0, 2, 9]].concat();
+    let arp = [
+        &[0, 1, 8, 0, 6, 4, 0, 1][..],
+        &[0; 6],
+        &[192, 0, 2, 1],
+        &[0; 6],
+        &[192, 0, 2, 9],
+    ]
+    .concat();
     let tagged = [&[0, 5, 0x08, 0][..], &v4()].concat();
     let frames = [
         ethernet([0xff; 6], MAC, 0x0800, &v4()),
@@ -223,10 +302,22 @@ fn addresses_of_the_host_give_packets_a_direction() {
         found.into_iter().map(|packet| packet.1).collect::<Vec<_>>()
     };
     assert_eq!(directions(&[]), [None; 6]);
-    assert_eq!(directions(&["192.0.2.1"]), [egress, egress, None, egress, None, None]);
-    assert_eq!(directions(&["198.51.100.2", "192.0.2.9"]), [ingress, ingress, None, ingress, None, None]);
-    assert_eq!(directions(&["2001:db8::2"]), [None, None, ingress, None, None, None]);
-    assert_eq!(directions(&["02:00:00:00:00:07"]), [egress, ingress, None, None, None, None]);
+    assert_eq!(
+        directions(&["192.0.2.1"]),
+        [egress, egress, None, egress, None, None]
+    );
+    assert_eq!(
+        directions(&["198.51.100.2", "192.0.2.9"]),
+        [ingress, ingress, None, ingress, None, None]
+    );
+    assert_eq!(
+        directions(&["2001:db8::2"]),
+        [None, None, ingress, None, None, None]
+    );
+    assert_eq!(
+        directions(&["02:00:00:00:00:07"]),
+        [egress, ingress, None, None, None, None]
+    );
     for (text, is_address) in [
         ("02:00:00:00:00", false),
         ("eth0", false),
@@ -244,10 +335,16 @@ fn addresses_of_the_host_give_packets_a_direction() {
 /// The file's own marks count more than addresses.
 #[test]
 fn directions_of_the_file_come_first() {
-    let packets = [cooked(1, 0, 1, 0x0800, &v4()), cooked(1, 9, 1, 0x0800, &v4())];
+    let packets = [
+        cooked(1, 0, 1, 0x0800, &v4()),
+        cooked(1, 9, 1, 0x0800, &v4()),
+    ];
     let (found, _) = read(&file(113, &packets), u64::MAX, &["192.0.2.1"]).unwrap();
     let directions: Vec<_> = found.into_iter().map(|packet| packet.1).collect();
-    assert_eq!(directions, [Some(Direction::Ingress), Some(Direction::Egress)]);
+    assert_eq!(
+        directions,
+        [Some(Direction::Ingress), Some(Direction::Egress)]
+    );
 }
 
 mod properties {

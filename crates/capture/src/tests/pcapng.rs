@@ -20,25 +20,55 @@ impl Words {
 
     fn section(self) -> Vec<u8> {
         let version = [self.short(1), self.short(0)].concat();
-        self.block(SECTION, &[&self.word(0x1a2b_3c4d)[..], &version, &[0xff; 8]].concat())
+        self.block(
+            SECTION,
+            &[&self.word(0x1a2b_3c4d)[..], &version, &[0xff; 8]].concat(),
+        )
     }
 
     fn interface(self, link_type: u16, options: &[(u16, &[u8])]) -> Vec<u8> {
         let head = [self.short(link_type), self.short(0)].concat();
-        self.block(INTERFACE, &[&head[..], &self.word(0), &self.options(options)].concat())
+        self.block(
+            INTERFACE,
+            &[&head[..], &self.word(0), &self.options(options)].concat(),
+        )
     }
 
-    fn enhanced(self, interface: u32, ticks: u64, bytes: &[u8], options: &[(u16, &[u8])]) -> Vec<u8> {
+    fn enhanced(
+        self,
+        interface: u32,
+        ticks: u64,
+        bytes: &[u8],
+        options: &[(u16, &[u8])],
+    ) -> Vec<u8> {
         let length = bytes.len() as u32;
-        let head = self.all(&[interface, (ticks >> 32) as u32, ticks as u32, length, length]);
-        self.block(ENHANCED, &[&head[..], &padded(bytes), &self.options(options)].concat())
+        let head = self.all(&[
+            interface,
+            (ticks >> 32) as u32,
+            ticks as u32,
+            length,
+            length,
+        ]);
+        self.block(
+            ENHANCED,
+            &[&head[..], &padded(bytes), &self.options(options)].concat(),
+        )
     }
 
     fn options(self, options: &[(u16, &[u8])]) -> Vec<u8> {
         let option = |(code, value): &(u16, &[u8])| {
-            [&self.short(*code)[..], &self.short(value.len() as u16), &padded(value)].concat()
+            [
+                &self.short(*code)[..],
+                &self.short(value.len() as u16),
+                &padded(value),
+            ]
+            .concat()
         };
-        let end = if options.is_empty() { vec![] } else { vec![0; 4] };
+        let end = if options.is_empty() {
+            vec![]
+        } else {
+            vec![0; 4]
+        };
         [options.iter().flat_map(option).collect(), end].concat()
     }
 }
@@ -52,16 +82,29 @@ fn padded(bytes: &[u8]) -> Vec<u8> {
 #[test]
 fn stamps_have_the_resolution_of_their_interface() {
     for words in Words::BOTH {
-        let offset = if words.big_endian { 100_i64.to_be_bytes() } else { 100_i64.to_le_bytes() };
-        // Ticks per second by the option: 10 to the sixth (without the option), 10 to a power, 2 to a power.
+        let offset = if words.big_endian {
+            100_i64.to_be_bytes()
+        } else {
+            100_i64.to_le_bytes()
+        };
+        // Ticks per second by the option: 10 to the sixth (without the option), 10 to a power, 2 to
+        // a power.
         type Case<'a> = (&'a [(u16, &'a [u8])], u64, u64);
         let interfaces: [Case<'_>; 7] = [
             (&[], 3_000_001, 3 * SECOND + 1000),
             (&[(RESOLUTION, &[9])], 3_000_000_001, 3 * SECOND + 1),
             (&[(RESOLUTION, &[0])], 3, 3 * SECOND),
             (&[(RESOLUTION, &[12])], 3_000_000_001_999, 3 * SECOND + 1),
-            (&[(RESOLUTION, &[0x80 | 10])], 3 << 10 | 512, 3 * SECOND + SECOND / 2),
-            (&[(RESOLUTION, &[9]), (OFFSET, &offset)], 1, 100 * SECOND + 1),
+            (
+                &[(RESOLUTION, &[0x80 | 10])],
+                3 << 10 | 512,
+                3 * SECOND + SECOND / 2,
+            ),
+            (
+                &[(RESOLUTION, &[9]), (OFFSET, &offset)],
+                1,
+                100 * SECOND + 1,
+            ),
             // No clock has this many ticks, so the stamp counts as 0.
             (&[(RESOLUTION, &[0xff])], u64::MAX, 0),
         ];
@@ -88,7 +131,12 @@ fn packets_may_tell_their_direction() {
         for flags in [0_u32, 1, 2, 3, 0x8000_0002] {
             file.extend(words.enhanced(0, 1, &[0; 14], &[(FLAGS, &words.word(flags))]));
         }
-        let directions: Vec<_> = packets(&file).unwrap().0.into_iter().map(|packet| packet.1).collect();
+        let directions: Vec<_> = packets(&file)
+            .unwrap()
+            .0
+            .into_iter()
+            .map(|packet| packet.1)
+            .collect();
         let (ingress, egress) = (Some(Direction::Ingress), Some(Direction::Egress));
         assert_eq!(directions, [None, ingress, egress, None, egress]);
     }
@@ -128,20 +176,40 @@ fn sections_have_their_own_interfaces_and_byte_order() {
     ]
     .concat();
     let (found, _) = packets(&file).unwrap();
-    assert_eq!(found.iter().map(|packet| packet.0).collect::<Vec<_>>(), [1000, 1]);
+    assert_eq!(
+        found.iter().map(|packet| packet.0).collect::<Vec<_>>(),
+        [1000, 1]
+    );
     // The second section has no second interface.
-    let whole = [file, big.enhanced(1, 1, &[0; 14], &[]), big.enhanced(0, 5, &[3; 14], &[])].concat();
+    let whole = [
+        file,
+        big.enhanced(1, 1, &[0; 14], &[]),
+        big.enhanced(0, 5, &[3; 14], &[]),
+    ]
+    .concat();
     let (found, capture) = read(&whole, u64::MAX, &[]).unwrap();
-    assert_eq!(found.iter().map(|packet| packet.0).collect::<Vec<_>>(), [1000, 1, 5]);
+    assert_eq!(
+        found.iter().map(|packet| packet.0).collect::<Vec<_>>(),
+        [1000, 1, 5]
+    );
     assert_eq!(counts(capture.skipped()), [("unknown_interface", 1)]);
 }
 
 /// A packet in the block that pcapng had first.
-fn obsolete(words: Words, interface: u16, ticks: u64, bytes: &[u8], options: &[(u16, &[u8])]) -> Vec<u8> {
+fn obsolete(
+    words: Words,
+    interface: u16,
+    ticks: u64,
+    bytes: &[u8],
+    options: &[(u16, &[u8])],
+) -> Vec<u8> {
     let length = bytes.len() as u32;
     let head = [words.short(interface), words.short(0xffff)].concat();
     let rest = words.all(&[(ticks >> 32) as u32, ticks as u32, length, length + 2]);
-    words.block(OBSOLETE, &[&head[..], &rest, &padded(bytes), &words.options(options)].concat())
+    words.block(
+        OBSOLETE,
+        &[&head[..], &rest, &padded(bytes), &words.options(options)].concat(),
+    )
 }
 
 #[test]
@@ -153,7 +221,13 @@ fn the_first_kind_of_packet_block_is_read() {
             words.interface(1, &[]),
             words.interface(1, nano),
             obsolete(words, 1, 7 << 32, &[1; 61], &[]),
-            obsolete(words, 0, 2, &[2; 14], &[(1, b"note"), (FLAGS, &words.word(2))]),
+            obsolete(
+                words,
+                0,
+                2,
+                &[2; 14],
+                &[(1, b"note"), (FLAGS, &words.word(2))],
+            ),
             obsolete(words, 9, 2, &[2; 14], &[]),
             obsolete(words, 1, 3, &[], &[(FLAGS, &words.word(1))]),
         ]
@@ -192,8 +266,18 @@ fn packets_that_no_probe_can_get_are_counted_and_skipped() {
     ]
     .concat();
     let (found, capture) = read(&file, u64::MAX, &[]).unwrap();
-    assert_eq!(found.iter().map(|packet| packet.3.len()).collect::<Vec<_>>(), [14, 262_144]);
-    let expected = [("LINKTYPE_147", 2), ("too_long", 1), ("unknown_interface", 1)];
+    assert_eq!(
+        found
+            .iter()
+            .map(|packet| packet.3.len())
+            .collect::<Vec<_>>(),
+        [14, 262_144]
+    );
+    let expected = [
+        ("LINKTYPE_147", 2),
+        ("too_long", 1),
+        ("unknown_interface", 1),
+    ];
     assert_eq!(counts(capture.skipped()), expected);
     assert!(capture.framed().is_empty() && !capture.is_cut_off());
 }
@@ -207,11 +291,17 @@ fn a_damaged_file_has_an_end() {
         words.enhanced(0, 1, &[1; 60], &[(FLAGS, &words.word(1))]),
         words.enhanced(0, 2, &[2; 60], &[]),
     ];
-    let ends: Vec<usize> = (1..=blocks.len()).map(|count| blocks[..count].concat().len()).collect();
+    let ends: Vec<usize> = (1..=blocks.len())
+        .map(|count| blocks[..count].concat().len())
+        .collect();
     let whole = blocks.concat();
     for end in ends[0]..=whole.len() {
         let (found, is_cut_off) = packets(&whole[..end]).unwrap();
-        assert_eq!(found.len(), ends[2..].iter().filter(|at| **at <= end).count(), "{end}");
+        assert_eq!(
+            found.len(),
+            ends[2..].iter().filter(|at| **at <= end).count(),
+            "{end}"
+        );
         assert_eq!(is_cut_off, !ends.contains(&end), "{end}");
     }
     // Every word, lengths included, gets every kind of wrong value.
@@ -222,6 +312,11 @@ fn a_damaged_file_has_an_end() {
             let _ = packets(&file).map(|(found, _)| assert!(found.len() <= 2));
         }
     }
-    let long = [&words.word(0x0bad)[..], &words.word(4 << 20), &vec![0; 4 << 20]].concat();
+    let long = [
+        &words.word(0x0bad)[..],
+        &words.word(4 << 20),
+        &vec![0; 4 << 20],
+    ]
+    .concat();
     assert!(message(&[whole, long].concat()).contains("after 2 packets"));
 }

@@ -21,21 +21,25 @@ pub struct IncludedFile {
     pub text: String,
 }
 
-/// Returns the files that a source includes, and those that these include, by their paths from the source's folder, as the
-/// daemon gets them. Missing files are left out: if the compiler needs one, its error has the line. A header that a
-/// name with `../` reaches above the folder is sent as one in it, unless the folder has one by that name. Other headers come
-/// from the project.
+/// Returns the files that a source includes, and those that these include, by their paths from the
+/// source's folder, as the daemon gets them. Missing files are left out: if the compiler needs one,
+/// its error has the line. A header that a name with `../` reaches above the folder is sent as one
+/// in it, unless the folder has one by that name. Other headers come from the project.
 pub fn beside(source: &Path, text: &str) -> Result<BTreeMap<String, IncludedFile>, UnreadFile> {
     let folder = match source.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let inside = folder.canonicalize().map_err(|error| (folder.to_owned(), error))?;
+    let inside = folder
+        .canonicalize()
+        .map_err(|error| (folder.to_owned(), error))?;
     let project = Project::of(&inside);
     let (mut files, mut seen) = (BTreeMap::new(), BTreeSet::new());
     let mut open = vec![(String::new(), folder.to_owned(), text.to_owned())];
     while let Some((directory, here, text)) = open.pop() {
-        let is_above = here.canonicalize().is_ok_and(|here| !here.starts_with(&inside));
+        let is_above = here
+            .canonicalize()
+            .is_ok_and(|here| !here.starts_with(&inside));
         for (name, in_brackets) in inclusions(&text) {
             if is_above && in_brackets && is_of_host(name) {
                 continue;
@@ -53,10 +57,15 @@ pub fn beside(source: &Path, text: &str) -> Result<BTreeMap<String, IncludedFile
                     .map(|path| (path, file))
             });
             let found = found.or_else(|| within("", inner).zip(project.header(inner, in_brackets)));
-            let Some((path, file)) = found.filter(|(path, _)| seen.insert(path.clone())) else { continue };
-            // The daemon makes the types of its own kernel. Types of another kernel do not fit. They are far
-            // longer than a header of a project that chooses among such files, or that declares a few types.
-            let length = std::fs::metadata(&file).map_err(|error| (file.clone(), error))?.len();
+            let Some((path, file)) = found.filter(|(path, _)| seen.insert(path.clone())) else {
+                continue;
+            };
+            // The daemon makes the types of its own kernel. Types of another kernel do not fit.
+            // They are far longer than a header of a project that chooses among such files, or that
+            // declares a few types.
+            let length = std::fs::metadata(&file)
+                .map_err(|error| (file.clone(), error))?
+                .len();
             if is_vmlinux(&path) && length > TYPES {
                 continue;
             }
@@ -70,7 +79,8 @@ pub fn beside(source: &Path, text: &str) -> Result<BTreeMap<String, IncludedFile
     Ok(files)
 }
 
-/// Returns the path of a name in a directory, without `.` and `..`; `None` if it leads out of the folder.
+/// Returns the path of a name in a directory, without `.` and `..`; `None` if it leads out of the
+/// folder.
 fn within(directory: &str, name: &str) -> Option<String> {
     if name.starts_with('/') {
         return None;
@@ -103,13 +113,25 @@ mod tests {
         }
         for (name, text) in [
             ("outside.h", "int outside;"),
-            ("probe/sizes.h", "#include \"lib/a.h\"\n#include \"../outside.h\"\n"),
-            ("probe/lib/a.h", "  #  include\t\"deep/b.h\" // a comment\n#include \"sizes.h\"\n"),
-            ("probe/lib/deep/b.h", "#include \"../c.h\"\n#include \"b.h\"\n"),
+            (
+                "probe/sizes.h",
+                "#include \"lib/a.h\"\n#include \"../outside.h\"\n",
+            ),
+            (
+                "probe/lib/a.h",
+                "  #  include\t\"deep/b.h\" // a comment\n#include \"sizes.h\"\n",
+            ),
+            (
+                "probe/lib/deep/b.h",
+                "#include \"../c.h\"\n#include \"b.h\"\n",
+            ),
             ("probe/lib/c.h", "int c;"),
             ("probe/lib/vmlinux.h", "typedef unsigned int __u32;"),
             ("probe/unused.h", "int unused;"),
-            ("probe/lib/brackets.h", "#include <linux/bpf.h>\n#include \"../../../common/shared.h\"\n"),
+            (
+                "probe/lib/brackets.h",
+                "#include <linux/bpf.h>\n#include \"../../../common/shared.h\"\n",
+            ),
             ("common/shared.h", "int outside;"),
             (
                 "types/above.h",
@@ -147,12 +169,16 @@ mod tests {
             "types/near.h",
         ];
         assert_eq!(files.keys().collect::<Vec<_>>(), expected);
-        let [linked, shared] = ["linked.h", "common/shared.h"].map(|name| files[name].text.as_str());
+        let [linked, shared] =
+            ["linked.h", "common/shared.h"].map(|name| files[name].text.as_str());
         assert_eq!((linked, shared), ("int linked;", "int shared;"));
         fs::write(at("probe/lib/c.h"), b"\xff").unwrap();
         let (file, error) = beside(&at("probe/probe.bpf.c"), source).unwrap_err();
         let file = file.canonicalize().unwrap();
-        assert!(file.ends_with("lib/c.h") && error.kind() == io::ErrorKind::InvalidData, "{error}");
+        assert!(
+            file.ends_with("lib/c.h") && error.kind() == io::ErrorKind::InvalidData,
+            "{error}"
+        );
     }
 
     #[test]
@@ -163,7 +189,10 @@ mod tests {
             fs::create_dir_all(at(folder)).unwrap();
         }
         for (name, text) in [
-            ("include/lines.h", "#include \"part.c\"\n#include <stdint.h>\n"),
+            (
+                "include/lines.h",
+                "#include \"part.c\"\n#include <stdint.h>\n",
+            ),
             ("include/part.c", "int part;"),
             ("include/stdint.h", "int other;"),
             ("include/linux/bpf.h", "int other;"),

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{
-    Deserialize, DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, SeqAccess, Visitor,
+    Deserialize, DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, SeqAccess,
+    Visitor,
 };
 use twinprobe_api::{ConfigDocument, Object};
 
@@ -57,11 +58,16 @@ impl<'de> Visitor<'de> for ContentsVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<FileContents, A::Error> {
         let mut probes = None;
-        let rest = WithoutProbes { map, probes: &mut probes };
+        let rest = WithoutProbes {
+            map,
+            probes: &mut probes,
+        };
         let config = ConfigDocument::deserialize(MapAccessDeserializer::new(rest))?;
         match probes {
             None => Ok(FileContents(vec![(None, config)])),
-            Some(NamedProbes(probes)) if config == ConfigDocument::default() => Ok(FileContents(probes)),
+            Some(NamedProbes(probes)) if config == ConfigDocument::default() => {
+                Ok(FileContents(probes))
+            }
             Some(_) => Err(Error::custom("`probes` has no field beside it")),
         }
     }
@@ -92,7 +98,10 @@ struct WithoutProbes<'a, A> {
 impl<'de, A: MapAccess<'de>> MapAccess<'de> for WithoutProbes<'_, A> {
     type Error = A::Error;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, A::Error> {
         while let Some(key) = self.map.next_key::<String>()? {
             if key != "probes" {
                 return seed.deserialize(key.into_deserializer()).map(Some);

@@ -2,8 +2,8 @@
 
 /// The first bytes of an ELF file.
 pub const ELF: &[u8] = b"\x7fELF";
-/// The sections that no loader of programs reads: the debug information is several times as long as all
-/// others, and type information needs no linker.
+/// The sections that no loader of programs reads: the debug information is several times as long as
+/// all others, and type information needs no linker.
 const UNUSED: [&[u8]; 3] = [b".debug_", b".rel.debug_", b".rel.BTF"];
 /// The places of fields in the header of a file, in bytes.
 const KIND: usize = 4;
@@ -25,8 +25,8 @@ const NOBITS: u32 = 8;
 /// The largest alignment of a section that fits into a new file.
 const LARGEST_ALIGNMENT: usize = 4096;
 
-/// Returns an object without the content of unused sections. Each other section keeps its number. Any other
-/// file stays unchanged: the daemon reports what is wrong with it.
+/// Returns an object without the content of unused sections. Each other section keeps its number.
+/// Any other file stays unchanged: the daemon reports what is wrong with it.
 pub fn slim(elf: Vec<u8>) -> Vec<u8> {
     slimmed(&elf).unwrap_or(elf)
 }
@@ -40,7 +40,10 @@ fn slimmed(elf: &[u8]) -> Option<Vec<u8>> {
     let mut table: Vec<[u8; HEADER]> = Vec::with_capacity(count);
     let start = usize::try_from(long(head, TABLE)).ok()?;
     for index in 0..count {
-        table.push(*elf.get(start.checked_add(index * HEADER)?..)?.first_chunk()?);
+        table.push(
+            *elf.get(start.checked_add(index * HEADER)?..)?
+                .first_chunk()?,
+        );
     }
     let content = |header: &[u8; HEADER]| {
         let [offset, size] = [OFFSET, SIZE].map(|field| usize::try_from(long(header, field)).ok());
@@ -90,7 +93,8 @@ fn long(bytes: &[u8; HEADER], at: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// Returns an object of a section for names, and of sections with these names, each with 100 bytes of its number.
+    /// Returns an object of a section for names, and of sections with these names, each with 100
+    /// bytes of its number.
     fn object(sections: &[&str]) -> Vec<u8> {
         let mut names = vec![0];
         let mut elf = vec![0; HEADER];
@@ -119,20 +123,38 @@ mod tests {
 
     #[test]
     fn debug_information_is_left_out_and_all_else_stays() {
-        let elf = object(&["xdp", ".debug_info", ".rel.debug_info", "license", ".rel.BTF.ext"]);
+        let elf = object(&[
+            "xdp",
+            ".debug_info",
+            ".rel.debug_info",
+            "license",
+            ".rel.BTF.ext",
+        ]);
         let slim = slim(elf.clone());
         // Sections begin at multiples of their alignments.
-        assert!(elf.len() - slim.len() > 300 - 3 * 8, "{} {}", elf.len(), slim.len());
+        assert!(
+            elf.len() - slim.len() > 300 - 3 * 8,
+            "{} {}",
+            elf.len(),
+            slim.len()
+        );
         let table = u64::from_le_bytes(*slim[TABLE..].first_chunk().unwrap()) as usize;
-        let header =
-            |index: usize| -> [u8; HEADER] { *slim[table + index * HEADER..].first_chunk().unwrap() };
+        let header = |index: usize| -> [u8; HEADER] {
+            *slim[table + index * HEADER..].first_chunk().unwrap()
+        };
         for (index, number) in [(1, 0_u8), (4, 3)] {
-            let (offset, size) = (long(&header(index), OFFSET) as usize, long(&header(index), SIZE) as usize);
+            let (offset, size) = (
+                long(&header(index), OFFSET) as usize,
+                long(&header(index), SIZE) as usize,
+            );
             assert_eq!(slim[offset..offset + size], [number; 100]);
             assert_eq!(offset % 8, 0);
         }
         for index in [2, 3, 5] {
-            assert_eq!((long(&header(index), SIZE), word(&header(index), TYPE)), (0, PROGBITS));
+            assert_eq!(
+                (long(&header(index), SIZE), word(&header(index), TYPE)),
+                (0, PROGBITS)
+            );
         }
     }
 

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 const TOP: &str = ".git";
 /// The most files and folders of a project that are looked at.
 const MOST: usize = 50_000;
-/// Headers in brackets that the daemon's host has, and folders of such headers. A project's copies of them are not sent.
+/// Headers in brackets that the daemon's host has, and folders of such headers. A project's copies
+/// of them are not sent.
 const OF_HOST: [&str; 24] = [
     "arpa/",
     "asm/",
@@ -48,11 +49,15 @@ impl Project {
     /// Returns the project of the sources in a folder, which is an absolute path without links.
     pub fn of(folder: &Path) -> Self {
         let top = folder.ancestors().find(|folder| folder.join(TOP).exists());
-        Self { folder: folder.to_owned(), top: top.map(Path::to_owned), headers: OnceCell::new() }
+        Self {
+            folder: folder.to_owned(),
+            top: top.map(Path::to_owned),
+            headers: OnceCell::new(),
+        }
     }
 
-    /// Returns the header that a source includes by this name: the one nearest to the source's folder. There is none if
-    /// several are as near, and differ.
+    /// Returns the header that a source includes by this name: the one nearest to the source's
+    /// folder. There is none if several are as near, and differ.
     pub fn header(&self, name: &str, in_brackets: bool) -> Option<PathBuf> {
         let top = self.top.as_deref()?;
         if in_brackets && is_of_host(name) {
@@ -81,20 +86,28 @@ pub fn is_of_host(name: &str) -> bool {
 
 /// Tells whether a file that is not in the source's folder has code, by its name.
 pub fn is_code(path: &Path) -> bool {
-    path.extension().is_some_and(|ending| ending == "h" || ending == "c")
+    path.extension()
+        .is_some_and(|ending| ending == "h" || ending == "c")
 }
 
 /// Returns the headers below a folder, in the order of their paths.
 fn headers(top: &Path) -> Vec<PathBuf> {
     let (mut found, mut open, mut seen) = (Vec::new(), vec![top.to_owned()], 0);
     while let Some(folder) = open.pop() {
-        let entries: Vec<DirEntry> = fs::read_dir(folder).into_iter().flatten().flatten().collect();
+        let entries: Vec<DirEntry> = fs::read_dir(folder)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .collect();
         seen += entries.len();
         if seen > MOST {
             break;
         }
         for entry in entries {
-            let (path, is_hidden) = (entry.path(), entry.file_name().as_encoded_bytes().starts_with(b"."));
+            let (path, is_hidden) = (
+                entry.path(),
+                entry.file_name().as_encoded_bytes().starts_with(b"."),
+            );
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() && !is_hidden => open.push(path),
                 Ok(kind) if kind.is_file() && is_code(&path) => found.push(path),
@@ -139,16 +152,28 @@ mod tests {
         let project = Project::of(&top.join("project/src"));
         let found = |name: &str| {
             let header = project.header(name, false)?;
-            header.strip_prefix(&top).ok().map(|path| path.display().to_string())
+            header
+                .strip_prefix(&top)
+                .ok()
+                .map(|path| path.display().to_string())
         };
-        assert_eq!(found("near.h").as_deref(), Some("project/src/include/near.h"));
-        assert_eq!(found("lib/parse.h").as_deref(), Some("project/include/lib/parse.h"));
+        assert_eq!(
+            found("near.h").as_deref(),
+            Some("project/src/include/near.h")
+        );
+        assert_eq!(
+            found("lib/parse.h").as_deref(),
+            Some("project/include/lib/parse.h")
+        );
         assert_eq!(found("same.h").as_deref(), Some("project/one/same.h"));
         for missing in ["other.h", "outside.h", "hidden.h", "arse.h"] {
             assert_eq!(found(missing), None, "{missing}");
         }
         for of_host in ["linux/bpf.h", "unistd.h"] {
-            assert!(found(of_host).is_some() && project.header(of_host, true).is_none(), "{of_host}");
+            assert!(
+                found(of_host).is_some() && project.header(of_host, true).is_none(),
+                "{of_host}"
+            );
         }
         // A folder without version control is no project.
         assert_eq!(Project::of(&top).header("near.h", false), None);

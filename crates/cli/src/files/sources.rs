@@ -26,13 +26,22 @@ pub struct SourceFile {
 impl SourceFile {
     /// A source in a configuration, with the texts of the files that it includes.
     pub fn inside(text: String, files: Option<&BTreeMap<String, String>>) -> Self {
-        let of_one = |(name, text): (&String, &String)| (name.clone(), Self::inside(text.clone(), None));
-        Self { file: None, text, beside: files.into_iter().flatten().map(of_one).collect() }
+        let of_one =
+            |(name, text): (&String, &String)| (name.clone(), Self::inside(text.clone(), None));
+        Self {
+            file: None,
+            text,
+            beside: files.into_iter().flatten().map(of_one).collect(),
+        }
     }
 
     /// A source in a file.
     pub fn new(file: &Path, text: String) -> Self {
-        Self { file: Some(file.display().to_string()), text, beside: BTreeMap::new() }
+        Self {
+            file: Some(file.display().to_string()),
+            text,
+            beside: BTreeMap::new(),
+        }
     }
 }
 
@@ -41,7 +50,10 @@ impl Sources {
     pub fn inside(config: &ConfigDocument) -> Self {
         let [ingress, egress] = [&config.ingress, &config.egress].map(|direction| {
             let direction = direction.as_ref()?;
-            Some(SourceFile::inside(direction.source.clone()?, direction.files.as_ref()))
+            Some(SourceFile::inside(
+                direction.source.clone()?,
+                direction.files.as_ref(),
+            ))
         });
         Self { ingress, egress }
     }
@@ -61,12 +73,16 @@ impl Sources {
         }
     }
 
-    /// Returns the place of a finding as `FILE:LINE:COLUMN`, or by its field; `None` without a field.
+    /// Returns the place of a finding as `FILE:LINE:COLUMN`, or by its field; `None` without a
+    /// field.
     pub fn place(&self, finding: &Finding) -> Option<String> {
         let field = finding.field.as_deref()?;
         let file = self.of(finding).and_then(|source| source.file.as_deref());
         let mut place = Cow::from(file.unwrap_or(field)).into_owned();
-        for number in [finding.line, finding.line.and(finding.column)].into_iter().flatten() {
+        for number in [finding.line, finding.line.and(finding.column)]
+            .into_iter()
+            .flatten()
+        {
             place.push_str(&format!(":{number}"));
         }
         Some(place)

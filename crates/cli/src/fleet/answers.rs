@@ -20,8 +20,8 @@ pub struct NodeAnswers<'a, T> {
 }
 
 impl<'a, T> NodeAnswers<'a, T> {
-    /// Asks all daemons at the same time. `field` is the name of an answer for programs. Daemons that give none are named on
-    /// stderr.
+    /// Asks all daemons at the same time. `field` is the name of an answer for programs. Daemons
+    /// that give none are named on stderr.
     pub async fn ask(
         session: &'a Session,
         field: &str,
@@ -44,12 +44,23 @@ impl<'a, T> NodeAnswers<'a, T> {
             }
             values.push(fields.into());
         }
-        Self { values, found, total: nodes.len() }
+        Self {
+            values,
+            found,
+            total: nodes.len(),
+        }
     }
 
     /// Fails if a daemon gave no answer.
     pub fn ended(&self) -> Result<(), CommandError> {
         let failed = self.total - self.found.len();
-        if failed == 0 { Ok(()) } else { Err(CommandError::Nodes { failed, total: self.total }) }
+        if failed == 0 {
+            Ok(())
+        } else {
+            Err(CommandError::Nodes {
+                failed,
+                total: self.total,
+            })
+        }
     }
 }

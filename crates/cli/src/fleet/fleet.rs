@@ -24,10 +24,25 @@ pub struct Fleet {
 impl Fleet {
     /// Prepares the connections to these daemons. Opens none yet.
     pub fn new(servers: Vec<NamedServer>, credentials: &Credentials) -> Result<Self, CommandError> {
-        let node = |NamedServer { name, server, labels, .. }: NamedServer| {
-            Ok(Node { name, client: Client::new(server.clone(), credentials)?, server, labels })
+        let node = |NamedServer {
+                        name,
+                        server,
+                        labels,
+                        ..
+                    }: NamedServer| {
+            Ok(Node {
+                name,
+                client: Client::new(server.clone(), credentials)?,
+                server,
+                labels,
+            })
         };
-        Ok(Self { nodes: servers.into_iter().map(node).collect::<Result<_, CommandError>>()? })
+        Ok(Self {
+            nodes: servers
+                .into_iter()
+                .map(node)
+                .collect::<Result<_, CommandError>>()?,
+        })
     }
 
     pub fn nodes(&self) -> &[Node] {

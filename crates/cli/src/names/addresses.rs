@@ -25,8 +25,8 @@ static TOLD: Once = Once::new();
 pub struct NamedAddresses(BTreeMap<IpAddr, String>);
 
 impl NamedAddresses {
-    /// Asks a daemon for the names of the first addresses among these words. Names are an addition: without an answer there are
-    /// none, and a note says why.
+    /// Asks a daemon for the names of the first addresses among these words. Names are an addition:
+    /// without an answer there are none, and a note says why.
     pub async fn ask<'a>(client: &Client, words: impl Iterator<Item = &'a str>) -> Self {
         let mut wanted: Vec<String> = Vec::new();
         for address in words.filter_map(address).map(|address| address.to_string()) {
@@ -37,7 +37,11 @@ impl NamedAddresses {
         if wanted.is_empty() {
             return Self::default();
         }
-        match client.names(&wanted, &[]).await.and_then(|answer| answer.read()) {
+        match client
+            .names(&wanted, &[])
+            .await
+            .and_then(|answer| answer.read())
+        {
             Ok(list) => {
                 if list.kinds.is_empty() {
                     TOLD.call_once(|| print::complain(&format!("note: {}", CommandError::NoNames)));
@@ -73,15 +77,25 @@ impl From<NameList> for NamedAddresses {
     fn from(list: NameList) -> Self {
         // Owners of addresses choose names, so a terminal must not obey them.
         let first = |names: Vec<twinprobe_api::FoundName>| {
-            names.into_iter().next().map(|found| escaped(&found.name, usize::MAX))
+            names
+                .into_iter()
+                .next()
+                .map(|found| escaped(&found.name, usize::MAX))
         };
-        Self(list.addresses.into_iter().filter_map(|of| Some((of.address, first(of.names)?))).collect())
+        Self(
+            list.addresses
+                .into_iter()
+                .filter_map(|of| Some((of.address, first(of.names)?)))
+                .collect(),
+        )
     }
 }
 
 /// Reads an address. IPv4 in IPv6 is the address that people write.
 pub fn address(word: &str) -> Option<IpAddr> {
-    word.parse::<IpAddr>().ok().map(|address| address.to_canonical())
+    word.parse::<IpAddr>()
+        .ok()
+        .map(|address| address.to_canonical())
 }
 
 #[cfg(test)]
@@ -92,8 +106,7 @@ mod tests {
 
     #[test]
     fn names_are_cut_and_obey_nothing() {
-        let names =
-            |name: &str| json!([{ "name": name, "from": "dns" }, { "name": "other", "from": "mmdb" }]);
+        let names = |name: &str| json!([{ "name": name, "from": "dns" }, { "name": "other", "from": "mmdb" }]);
         let list = json!({ "kinds": ["dns"], "ports": [], "addresses": [
             { "address": "192.0.2.1", "names": names("db.example") },
             { "address": "192.0.2.2", "names": names(&"x".repeat(90)) },
@@ -101,11 +114,23 @@ mod tests {
             { "address": "192.0.2.4", "names": [], "pending": true },
         ] });
         let names = NamedAddresses::from(serde_json::from_value::<NameList>(list).unwrap());
-        assert_eq!(names.of("192.0.2.1", usize::MAX).as_deref(), Some("db.example"));
-        assert_eq!(names.of("::ffff:192.0.2.1", usize::MAX).as_deref(), Some("db.example"));
+        assert_eq!(
+            names.of("192.0.2.1", usize::MAX).as_deref(),
+            Some("db.example")
+        );
+        assert_eq!(
+            names.of("::ffff:192.0.2.1", usize::MAX).as_deref(),
+            Some("db.example")
+        );
         assert_eq!(names.of("192.0.2.1", 4).as_deref(), Some("db.…"));
-        assert_eq!(names.of("192.0.2.2", usize::MAX).unwrap().chars().count(), LONGEST);
-        assert_eq!(names.of("192.0.2.3", usize::MAX).as_deref(), Some(r"\u{1b}[2J"));
+        assert_eq!(
+            names.of("192.0.2.2", usize::MAX).unwrap().chars().count(),
+            LONGEST
+        );
+        assert_eq!(
+            names.of("192.0.2.3", usize::MAX).as_deref(),
+            Some(r"\u{1b}[2J")
+        );
         for word in ["192.0.2.4", "192.0.2.9", "192.0.2.0/24", "db"] {
             assert_eq!(names.of(word, usize::MAX), None);
         }

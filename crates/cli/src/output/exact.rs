@@ -1,5 +1,6 @@
-//! JSON whose integers stay exact. Sums may have more than 64 bits, and the parser makes floats of those. Here such an integer is a
-//! text that begins with a NUL, which no text of a document does. It becomes a number again where it is written.
+//! JSON whose integers stay exact. Sums may have more than 64 bits, and the parser makes floats of
+//! those. Here such an integer is a text that begins with a NUL, which no text of a document does.
+//! It becomes a number again where it is written.
 
 use serde_json::Value;
 
@@ -16,8 +17,14 @@ pub struct WideInteger {
 
 /// Parses JSON.
 pub fn parse(json: &[u8]) -> serde_json::Result<Value> {
-    let is_long = json.split(|byte| !byte.is_ascii_digit()).any(|digits| digits.len() >= LONG);
-    if is_long { serde_json::from_slice(&marked(json)) } else { serde_json::from_slice(json) }
+    let is_long = json
+        .split(|byte| !byte.is_ascii_digit())
+        .any(|digits| digits.len() >= LONG);
+    if is_long {
+        serde_json::from_slice(&marked(json))
+    } else {
+        serde_json::from_slice(json)
+    }
 }
 
 /// Returns the JSON with texts in place of the integers that 64 bits do not hold.
@@ -55,11 +62,15 @@ fn text_length(json: &[u8]) -> usize {
 
 fn number_length(json: &[u8]) -> usize {
     let is_part = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
-    json.iter().position(|byte| !is_part(byte)).unwrap_or(json.len())
+    json.iter()
+        .position(|byte| !is_part(byte))
+        .unwrap_or(json.len())
 }
 
 fn is_wide(token: &[u8]) -> bool {
-    let Ok(text) = str::from_utf8(token) else { return false };
+    let Ok(text) = str::from_utf8(token) else {
+        return false;
+    };
     token.len() >= LONG
         && text.parse::<u64>().is_err()
         && text.parse::<i64>().is_err()
@@ -68,11 +79,14 @@ fn is_wide(token: &[u8]) -> bool {
 
 fn parsed(text: &str) -> Option<WideInteger> {
     match text.parse::<u128>() {
-        Ok(bits) => Some(WideInteger { bits, is_negative: false }),
-        Err(_) => text
-            .parse::<i128>()
-            .ok()
-            .map(|number| WideInteger { bits: number.cast_unsigned(), is_negative: true }),
+        Ok(bits) => Some(WideInteger {
+            bits,
+            is_negative: false,
+        }),
+        Err(_) => text.parse::<i128>().ok().map(|number| WideInteger {
+            bits: number.cast_unsigned(),
+            is_negative: true,
+        }),
     }
 }
 
@@ -81,7 +95,10 @@ pub fn integer(value: &Value) -> Option<WideInteger> {
     match value {
         Value::Number(number) => {
             let number = number.as_i128()?;
-            Some(WideInteger { bits: number.cast_unsigned(), is_negative: number < 0 })
+            Some(WideInteger {
+                bits: number.cast_unsigned(),
+                is_negative: number < 0,
+            })
         }
         Value::String(text) => parsed(text.strip_prefix(MARK)?),
         _ => None,
@@ -108,8 +125,15 @@ pub fn written(text: String) -> String {
     }
     let (mut out, mut rest) = (String::with_capacity(text.len()), &*text);
     while let Some(at) = [json, yaml].iter().filter_map(|mark| rest.find(mark)).min() {
-        let mark = if rest[at..].starts_with(json) { json } else { yaml };
-        let digits = rest[at + mark.len()..].split('"').next().unwrap_or_default();
+        let mark = if rest[at..].starts_with(json) {
+            json
+        } else {
+            yaml
+        };
+        let digits = rest[at + mark.len()..]
+            .split('"')
+            .next()
+            .unwrap_or_default();
         let is_number = parsed(digits).is_some();
         out.push_str(&rest[..at]);
         out.push_str(if is_number { digits } else { mark });
@@ -118,13 +142,17 @@ pub fn written(text: String) -> String {
     out + rest
 }
 
-/// Puts the nearest floats in place of the texts that stand for integers: tables and pictures show few digits.
+/// Puts the nearest floats in place of the texts that stand for integers: tables and pictures show
+/// few digits.
 pub fn rounded(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(rounded),
         Value::Object(fields) => fields.values_mut().for_each(rounded),
         Value::String(text) => {
-            if let Some(number) = text.strip_prefix(MARK).and_then(|digits| digits.parse::<f64>().ok()) {
+            if let Some(number) = text
+                .strip_prefix(MARK)
+                .and_then(|digits| digits.parse::<f64>().ok())
+            {
                 *value = number.into();
             }
         }
@@ -145,19 +173,34 @@ mod tests {
             "-9223372036854775809",
             "-170141183460469231731687303715884105728",
         ];
-        for number in wide.into_iter().chain(["18446744073709551615", "-9223372036854775808", "0"]) {
-            let json = format!(r#"{{"a\"{number}":"{number}","b":[{number},1.5e3],"c":{{"d":{number}}}}}"#);
+        for number in wide
+            .into_iter()
+            .chain(["18446744073709551615", "-9223372036854775808", "0"])
+        {
+            let json = format!(
+                r#"{{"a\"{number}":"{number}","b":[{number},1.5e3],"c":{{"d":{number}}}}}"#
+            );
             let value = parse(json.as_bytes()).unwrap();
             assert_eq!(written(value.to_string()), json.replace("1.5e3", "1500.0"));
-            assert_eq!(Value::from(integer(&value["c"]["d"]).unwrap()), value["c"]["d"]);
+            assert_eq!(
+                Value::from(integer(&value["c"]["d"]).unwrap()),
+                value["c"]["d"]
+            );
             assert_eq!(integer(&value["b"][1]), None);
-            assert!(written(yaml(&value)).contains(&format!("d: {number}\n")), "{}", yaml(&value));
+            assert!(
+                written(yaml(&value)).contains(&format!("d: {number}\n")),
+                "{}",
+                yaml(&value)
+            );
         }
     }
 
     #[test]
     fn what_is_no_integer_of_128_bits_is_left_alone() {
-        for json in [r#"["\\u00001234567890123456789012"]"#, r#"["12345678901234567890123"]"#] {
+        for json in [
+            r#"["\\u00001234567890123456789012"]"#,
+            r#"["12345678901234567890123"]"#,
+        ] {
             assert_eq!(written(parse(json.as_bytes()).unwrap().to_string()), json);
         }
         let more = parse(b"[3402823669209384634633746074317682114550]").unwrap();

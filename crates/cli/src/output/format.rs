@@ -20,10 +20,15 @@ pub enum OutputFormat {
     Document(Format),
 }
 
-/// The choices in the order of the help: the forms of every answer, then the formats that only documents have.
+/// The choices in the order of the help: the forms of every answer, then the formats that only
+/// documents have.
 static CHOICES: LazyLock<Vec<OutputFormat>> = LazyLock::new(|| {
-    let views = OutputView::value_variants().iter().map(|view| OutputFormat::View(*view));
-    views.chain(OutputFormat::of_documents().map(OutputFormat::Document)).collect()
+    let views = OutputView::value_variants()
+        .iter()
+        .map(|view| OutputFormat::View(*view));
+    views
+        .chain(OutputFormat::of_documents().map(OutputFormat::Document))
+        .collect()
 });
 
 impl ValueEnum for OutputFormat {
@@ -47,7 +52,9 @@ impl OutputFormat {
 
     /// The formats that only documents have.
     pub fn of_documents() -> impl Iterator<Item = Format> {
-        Format::ALL.into_iter().filter(|format| *format != Format::Json)
+        Format::ALL
+            .into_iter()
+            .filter(|format| *format != Format::Json)
     }
 
     /// Returns the media type that the daemon is asked for.
@@ -63,7 +70,8 @@ impl OutputFormat {
         matches!(self, Self::View(OutputView::Table | OutputView::Wide))
     }
 
-    /// Returns the form of other answers than documents; `None` for formats that only documents have.
+    /// Returns the form of other answers than documents; `None` for formats that only documents
+    /// have.
     pub const fn view(self) -> Option<OutputView> {
         match self {
             Self::View(view) => Some(view),
@@ -76,12 +84,13 @@ impl OutputFormat {
         self.view().unwrap_or(OutputView::Table).screen()
     }
 
-    /// Returns a document in its printed form; [`Picture`](crate::commands::read::picture::Picture) draws tables.
+    /// Returns a document in its printed form; [`Picture`](crate::commands::read::picture::Picture)
+    /// draws tables.
     pub fn show(self, document: &Answer<Document>) -> Result<Cow<'_, [u8]>, ClientError> {
         match self {
-            Self::View(OutputView::Yaml) => {
-                Ok(Cow::Owned(exact::written(yaml(&document.parsed(exact::parse)?)).into_bytes()))
-            }
+            Self::View(OutputView::Yaml) => Ok(Cow::Owned(
+                exact::written(yaml(&document.parsed(exact::parse)?)).into_bytes(),
+            )),
             _ => Ok(Cow::Borrowed(&document.body)),
         }
     }

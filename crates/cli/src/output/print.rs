@@ -14,8 +14,8 @@ pub enum PipeState {
     Gone,
 }
 
-/// Writes `text`, and the end of the last line if it is missing. A reader that has seen enough (`| head`) is not a
-/// failure.
+/// Writes `text`, and the end of the last line if it is missing. A reader that has seen enough (`|
+/// head`) is not a failure.
 pub fn print(text: impl AsRef<[u8]>) -> Result<(), CommandError> {
     write(text.as_ref())?;
     Ok(())
@@ -23,7 +23,11 @@ pub fn print(text: impl AsRef<[u8]>) -> Result<(), CommandError> {
 
 /// Does the same as [`print`], and tells whether the output still has a reader.
 pub fn write(text: &[u8]) -> io::Result<PipeState> {
-    let end: &[u8] = if text.is_empty() || text.ends_with(b"\n") { b"" } else { b"\n" };
+    let end: &[u8] = if text.is_empty() || text.ends_with(b"\n") {
+        b""
+    } else {
+        b"\n"
+    };
     write_part(&[text, end])
 }
 
@@ -35,7 +39,11 @@ pub fn value<T>(answer: &Answer<T>) -> Result<Value, CommandError> {
 /// Writes the pieces unchanged, and tells whether the output still has a reader.
 pub fn write_part(pieces: &[&[u8]]) -> io::Result<PipeState> {
     let mut out = io::stdout().lock();
-    match pieces.iter().try_for_each(|piece| out.write_all(piece)).and_then(|()| out.flush()) {
+    match pieces
+        .iter()
+        .try_for_each(|piece| out.write_all(piece))
+        .and_then(|()| out.flush())
+    {
         Ok(()) => Ok(PipeState::Present),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(PipeState::Gone),
         Err(error) => Err(error),

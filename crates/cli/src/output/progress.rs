@@ -19,7 +19,14 @@ impl ProgressLine {
     pub fn steps(steps: usize) -> Self {
         // A single step has no parts to show.
         let template = "{spinner} {msg} {pos}/{len} {wide_bar} {elapsed}";
-        Self::new(Some(steps as u64), if steps > 1 { template } else { "{spinner} {msg} {elapsed}" })
+        Self::new(
+            Some(steps as u64),
+            if steps > 1 {
+                template
+            } else {
+                "{spinner} {msg} {elapsed}"
+            },
+        )
     }
 
     /// An upload of `bytes`; `sent` counts the bytes that are under way.
@@ -30,7 +37,9 @@ impl ProgressLine {
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(TICK).await;
-                let Some(bar) = bar.upgrade().filter(|bar| !bar.is_finished()) else { return };
+                let Some(bar) = bar.upgrade().filter(|bar| !bar.is_finished()) else {
+                    return;
+                };
                 bar.set_position(sent.load(Ordering::Relaxed));
             }
         });
@@ -39,7 +48,8 @@ impl ProgressLine {
 
     fn new(length: Option<u64>, template: &str) -> Self {
         let style = ProgressStyle::with_template(template).expect("a constant template");
-        let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::hidden()).with_style(style);
+        let bar =
+            ProgressBar::with_draw_target(length, ProgressDrawTarget::hidden()).with_style(style);
         let shown = bar.downgrade();
         // Work that ends immediately is not worth a line.
         tokio::spawn(async move {

@@ -7,16 +7,19 @@ use twinprobe_api::{ConfigDocument, DirectionDocument};
 
 use crate::output::rows::PER_SECOND;
 
-/// Replaces the numbers in a document's values by rates. A metric that is reset with its window has counted
-/// for the length of the window. Any other metric has counted the difference to the previous document,
-/// `elapsed` seconds ago. Metrics whose rates are unknown yet lose their entries.
+/// Replaces the numbers in a document's values by rates. A metric that is reset with its window has
+/// counted for the length of the window. Any other metric has counted the difference to the
+/// previous document, `elapsed` seconds ago. Metrics whose rates are unknown yet lose their
+/// entries.
 pub fn per_second(
     document: &mut Value,
     before: Option<&Value>,
     elapsed: f64,
     config: Option<&ConfigDocument>,
 ) {
-    let window = document["window"]["duration_ns"].as_u64().map(|length| length as f64 / 1e9);
+    let window = document["window"]["duration_ns"]
+        .as_u64()
+        .map(|length| length as f64 / 1e9);
     for direction in ["ingress", "egress"] {
         let configured = config.and_then(|config| match direction {
             "ingress" => config.ingress.as_ref(),
@@ -24,7 +27,9 @@ pub fn per_second(
         });
         let earlier = before.map(|before| &before[direction]);
         for (name, metric) in document[direction].as_object_mut().into_iter().flatten() {
-            let Some(metric) = metric.as_object_mut() else { continue };
+            let Some(metric) = metric.as_object_mut() else {
+                continue;
+            };
             let is_reset = configured.is_some_and(|configured| is_reset(configured, name));
             let known = match (is_reset, earlier.map(|earlier| &earlier[name.as_str()])) {
                 (true, _) => window.map(|seconds| (HashMap::new(), seconds)),
@@ -49,13 +54,17 @@ pub fn per_second(
 /// Tells whether a metric begins anew with each window.
 fn is_reset(direction: &DirectionDocument, name: &str) -> bool {
     let metrics = direction.metrics.iter().flatten();
-    let metric = metrics.into_iter().find(|metric| metric.name.as_deref() == Some(name));
+    let metric = metrics
+        .into_iter()
+        .find(|metric| metric.name.as_deref() == Some(name));
     metric.is_some_and(|metric| metric.init == Some(true))
 }
 
 fn by_key(metric: &Value) -> HashMap<String, &Value> {
     let entries = metric["entries"].as_array().into_iter().flatten();
-    entries.map(|entry| (entry["key"].to_string(), &entry["value"])).collect()
+    entries
+        .map(|entry| (entry["key"].to_string(), &entry["value"]))
+        .collect()
 }
 
 /// Replaces each number by its growth per second. A number that has become smaller was reset.
@@ -63,7 +72,10 @@ fn rate(value: &mut Value, before: Option<&Value>, seconds: f64) {
     match value {
         Value::Number(number) => {
             let now = number.as_f64().unwrap_or_default();
-            let then = before.and_then(Value::as_f64).filter(|then| *then <= now).unwrap_or_default();
+            let then = before
+                .and_then(Value::as_f64)
+                .filter(|then| *then <= now)
+                .unwrap_or_default();
             let rate = (now - then) / seconds;
             *value = Number::from_f64(rate).map_or(Value::Null, Value::Number);
         }
@@ -98,7 +110,8 @@ mod tests {
                 "reset": { "entries": [{ "key": 1, "value": { "packets": reset, "from": "10.0.0.1" } }] },
                 "sum": { "entries": [{ "key": 1, "value": [sum, 7] }] } }, "egress": {} })
         };
-        let (before, mut first, mut second) = (document(8, 100), document(8, 100), document(10, 140));
+        let (before, mut first, mut second) =
+            (document(8, 100), document(8, 100), document(10, 140));
         per_second(&mut first, None, 0.0, Some(&config));
         assert_eq!(
             first["ingress"]["reset"]["entries"][0]["value"],
@@ -106,8 +119,14 @@ mod tests {
         );
         assert_eq!(first["ingress"]["sum"]["entries"], json!([]));
         per_second(&mut second, Some(&before), 4.0, Some(&config));
-        assert_eq!(second["ingress"]["reset"]["entries"][0]["value"]["packets"], 5.0);
-        assert_eq!(second["ingress"]["sum"]["entries"][0]["value"], json!([10.0, 0.0]));
+        assert_eq!(
+            second["ingress"]["reset"]["entries"][0]["value"]["packets"],
+            5.0
+        );
+        assert_eq!(
+            second["ingress"]["sum"]["entries"][0]["value"],
+            json!([10.0, 0.0])
+        );
         assert_eq!(second["ingress"]["sum"][PER_SECOND], true);
     }
 

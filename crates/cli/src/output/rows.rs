@@ -12,7 +12,8 @@ use crate::output::table::{TextRow, TextTable};
 use crate::output::times;
 use crate::output::units;
 
-/// The largest number of CPUs shown side by side. More CPUs, or values that are structs, take a row each.
+/// The largest number of CPUs shown side by side. More CPUs, or values that are structs, take a row
+/// each.
 const CPU_COLUMNS: usize = 8;
 
 /// The largest number of characters of bytes in hex that are shown: those of a number of 128 bits.
@@ -60,8 +61,16 @@ impl Tables {
     pub fn chosen(mut self, choice: &Choice) -> Self {
         for metric in &mut self.metrics {
             let table = &mut metric.table;
-            let is_sorted = choice.sort.as_ref().or(choice.by.as_ref()).is_some_and(|by| table.sort(by));
-            if let Some(order) = metric.order.take().filter(|_| !is_sorted && choice.sort.is_none()) {
+            let is_sorted = choice
+                .sort
+                .as_ref()
+                .or(choice.by.as_ref())
+                .is_some_and(|by| table.sort(by));
+            if let Some(order) = metric
+                .order
+                .take()
+                .filter(|_| !is_sorted && choice.sort.is_none())
+            {
                 table.sort(&order);
             }
             if let Some(top) = choice.top.filter(|_| metric.has_ranges && !is_sorted) {
@@ -83,45 +92,74 @@ impl Tables {
 
     /// Adds names to the keys that have names.
     pub fn name_keys(&mut self, name: impl Fn(&str) -> Option<String>) {
-        self.metrics.iter_mut().for_each(|metric| metric.table.name_keys(&name));
+        self.metrics
+            .iter_mut()
+            .for_each(|metric| metric.table.name_keys(&name));
     }
 
     /// Gives keys without parts the labels of a configuration as titles.
     pub fn title_keys(&mut self, config: &ConfigDocument) {
         for metric in &mut self.metrics {
             let (direction, name) = metric.name.split_once(' ').unwrap_or_default();
-            let direction = if direction == "ingress" { &config.ingress } else { &config.egress };
-            let mut metrics = direction.iter().flat_map(|direction| direction.metrics.iter().flatten());
-            let known =
-                metrics.find(|known| known.name.as_ref().or(known.map.as_ref()).is_some_and(|it| it == name));
+            let direction = if direction == "ingress" {
+                &config.ingress
+            } else {
+                &config.egress
+            };
+            let mut metrics = direction
+                .iter()
+                .flat_map(|direction| direction.metrics.iter().flatten());
+            let known = metrics.find(|known| {
+                known
+                    .name
+                    .as_ref()
+                    .or(known.map.as_ref())
+                    .is_some_and(|it| it == name)
+            });
             metric.table.key_title = known.and_then(|known| known.key_label.clone());
         }
     }
 
-    /// Returns the titles of all columns if none of them is `column`. Returns `None` while a table is empty, because
-    /// its columns are not known yet.
+    /// Returns the titles of all columns if none of them is `column`. Returns `None` while a table
+    /// is empty, because its columns are not known yet.
     pub fn lack(&mut self, column: &str) -> Option<Vec<String>> {
-        let titles = || self.metrics.iter().flat_map(|metric| metric.table.titles()).cloned();
+        let titles = || {
+            self.metrics
+                .iter()
+                .flat_map(|metric| metric.table.titles())
+                .cloned()
+        };
         let mut known: Vec<String> = Vec::new();
         for title in titles() {
             if !known.contains(&title) {
                 known.push(title);
             }
         }
-        let has = self.metrics.iter_mut().any(|metric| metric.table.sort(column));
+        let has = self
+            .metrics
+            .iter_mut()
+            .any(|metric| metric.table.sort(column));
         let is_known = self.metrics.iter().all(|metric| !metric.table.is_empty());
         (!has && is_known && !known.is_empty()).then_some(known)
     }
 }
 
-/// Makes one table per metric. A `wide` one has exact numbers, and bytes that are meant for machines.
+/// Makes one table per metric. A `wide` one has exact numbers, and bytes that are meant for
+/// machines.
 pub fn tables(document: &Value, wide: bool) -> Tables {
-    let part = |window: &Value, name: &str| times::precise(&window.get(name).map(plain).unwrap_or_default());
+    let part = |window: &Value, name: &str| {
+        times::precise(&window.get(name).map(plain).unwrap_or_default())
+    };
     let head = document["window"].is_object().then(|| {
         let window = &document["window"];
         match window.get("seq") {
             Some(seq) => {
-                format!("window {}: {} to {}", plain(seq), part(window, "start"), part(window, "end"))
+                format!(
+                    "window {}: {} to {}",
+                    plain(seq),
+                    part(window, "start"),
+                    part(window, "end")
+                )
             }
             None => format!("{} to {}", part(window, "start"), part(window, "end")),
         }
@@ -129,7 +167,8 @@ pub fn tables(document: &Value, wide: bool) -> Tables {
     let mut metrics = Vec::new();
     for direction in ["ingress", "egress"] {
         let found = document[direction].as_object().into_iter().flatten();
-        for (name, metric) in found.filter(|(_, metric)| has_rows(metric) || losses(metric).next().is_some())
+        for (name, metric) in
+            found.filter(|(_, metric)| has_rows(metric) || losses(metric).next().is_some())
         {
             metrics.push(shown(direction, name, metric, wide));
         }
@@ -141,7 +180,15 @@ pub fn tables(document: &Value, wide: bool) -> Tables {
 pub fn render(tables: Tables, screen: Screen) -> String {
     let mut blocks = Vec::new();
     blocks.extend(tables.head.map(|head| head + "\n"));
-    for MetricTable { name, about, table, others, foot, .. } in tables.metrics {
+    for MetricTable {
+        name,
+        about,
+        table,
+        others,
+        foot,
+        ..
+    } in tables.metrics
+    {
         let head = screen::folded(&format!("{name}{about}"), screen.width, " ");
         let head = match head.strip_prefix(&name) {
             Some(rest) => screen.paint(HEADING, &name) + rest,
@@ -152,10 +199,15 @@ pub fn render(tables: Tables, screen: Screen) -> String {
         block.extend(foot.map(|foot| screen::folded(&foot, screen.width, " ")));
         blocks.push(block);
     }
-    if blocks.is_empty() { "no metrics\n".to_owned() } else { blocks.join("\n") }
+    if blocks.is_empty() {
+        "no metrics\n".to_owned()
+    } else {
+        blocks.join("\n")
+    }
 }
 
-/// Tells whether a metric may have entries. A ring, and a map that no metric shows, have their losses only.
+/// Tells whether a metric may have entries. A ring, and a map that no metric shows, have their
+/// losses only.
 fn has_rows(metric: &Value) -> bool {
     let no_entries = metric["entries"].as_array().is_some_and(Vec::is_empty);
     !no_entries || metric.get("entries_used").is_some() || metric.get("completeness").is_none()
@@ -163,11 +215,16 @@ fn has_rows(metric: &Value) -> bool {
 
 /// Returns the kind and the number of failed insertions into a metric's map.
 fn losses(metric: &Value) -> impl Iterator<Item = (u64, &'static str)> {
-    let counts = [("failed_inserts", "insertions"), ("failed_reserves", "events")];
-    counts.into_iter().filter_map(|(name, what)| match metric["completeness"][name].as_u64() {
-        Some(lost @ 1..) => Some((lost, what)),
-        _ => None,
-    })
+    let counts = [
+        ("failed_inserts", "insertions"),
+        ("failed_reserves", "events"),
+    ];
+    counts
+        .into_iter()
+        .filter_map(|(name, what)| match metric["completeness"][name].as_u64() {
+            Some(lost @ 1..) => Some((lost, what)),
+            _ => None,
+        })
 }
 
 fn about(metric: &Value) -> String {
@@ -196,11 +253,13 @@ fn about(metric: &Value) -> String {
 
 /// Returns a value without JSON's quotes.
 fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Makes the table of a metric. Rows of maps whose entries come and go begin with the largest by the first
-/// number of the value.
+/// Makes the table of a metric. Rows of maps whose entries come and go begin with the largest by
+/// the first number of the value.
 fn shown(direction: &str, name: &str, metric: &Value, wide: bool) -> MetricTable {
     let title = format!("{direction} {name}");
     let about = about(metric);
@@ -208,13 +267,31 @@ fn shown(direction: &str, name: &str, metric: &Value, wide: bool) -> MetricTable
     if let Some(all) = histogram::distributions(metric).filter(|_| metric[PER_SECOND] != true) {
         let table = histogram::table(name, &all, wide);
         let foot = histogram::percentiles(name, &all).or_else(|| Some("no values".to_owned()));
-        return MetricTable { name: title, about, table, order: None, others: None, foot, has_ranges: true };
+        return MetricTable {
+            name: title,
+            about,
+            table,
+            order: None,
+            others: None,
+            foot,
+            has_ranges: true,
+        };
     }
     let kind = metric["type"].as_str().unwrap_or_default();
-    let has_order = ["array", "queue", "stack"].iter().any(|word| kind.contains(word));
+    let has_order = ["array", "queue", "stack"]
+        .iter()
+        .any(|word| kind.contains(word));
     let table = table(metric, wide);
     let order = table.first_number().filter(|_| !has_order).cloned();
-    MetricTable { name: title, about, table, order, others: others(metric), foot: None, has_ranges: false }
+    MetricTable {
+        name: title,
+        about,
+        table,
+        order,
+        others: others(metric),
+        foot: None,
+        has_ranges: false,
+    }
 }
 
 /// Returns the line about the entries that the daemon has left out, with the sums of their numbers.
@@ -222,7 +299,11 @@ fn others(metric: &Value) -> Option<String> {
     let entries = metric["others"]["entries"].as_u64()?;
     let mut numbers = Vec::new();
     totals("", &metric["others"]["value"], &mut numbers);
-    let numbers = if numbers.is_empty() { String::new() } else { format!(": {}", numbers.join(", ")) };
+    let numbers = if numbers.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", numbers.join(", "))
+    };
     Some(format!("and {entries} more{numbers}\n"))
 }
 
@@ -233,7 +314,11 @@ fn totals(name: &str, value: &Value, found: &mut Vec<String>) {
         Value::Number(number) => found.push(format!("{name} {number}")),
         Value::Object(fields) => {
             for (field, value) in fields {
-                let name = if name.is_empty() { field.clone() } else { format!("{name}.{field}") };
+                let name = if name.is_empty() {
+                    field.clone()
+                } else {
+                    format!("{name}.{field}")
+                };
                 totals(&name, value, found);
             }
         }
@@ -242,8 +327,10 @@ fn totals(name: &str, value: &Value, found: &mut Vec<String>) {
 }
 
 fn table(metric: &Value, wide: bool) -> TextTable {
-    let per_cpu =
-        metric["agg"].is_null() && metric["type"].as_str().is_some_and(|kind| kind.contains("percpu_"));
+    let per_cpu = metric["agg"].is_null()
+        && metric["type"]
+            .as_str()
+            .is_some_and(|kind| kind.contains("percpu_"));
     let rates = metric[PER_SECOND] == true;
     let mut table = TextTable::default();
     for entry in metric["entries"].as_array().into_iter().flatten() {
@@ -275,7 +362,10 @@ fn table(metric: &Value, wide: bool) -> TextTable {
 }
 
 fn fits_columns(cpus: &[Value]) -> bool {
-    cpus.len() <= CPU_COLUMNS && !cpus.iter().any(|value| value.is_object() || value.is_array())
+    cpus.len() <= CPU_COLUMNS
+        && !cpus
+            .iter()
+            .any(|value| value.is_object() || value.is_array())
 }
 
 /// Adds the fields of a struct under their own names, and any other value as `value`.
@@ -287,7 +377,9 @@ fn members(row: &mut TextRow<'_>, value: &Value, rates: bool, wide: bool) {
                 match field {
                     Value::Object(inside) if !wide => {
                         let shown = inside.iter().filter(|(_, field)| !is_sketch(field));
-                        shown.for_each(|(of, field)| leaves(row, &format!("{name}.{of}"), field, rates));
+                        shown.for_each(|(of, field)| {
+                            leaves(row, &format!("{name}.{of}"), field, rates)
+                        });
                     }
                     field => leaves(row, name, field, rates),
                 }
@@ -297,9 +389,12 @@ fn members(row: &mut TextRow<'_>, value: &Value, rates: bool, wide: bool) {
     }
 }
 
-/// Tells whether a value is the inside of a sketch: the bits of an estimate are unreadable for people.
+/// Tells whether a value is the inside of a sketch: the bits of an estimate are unreadable for
+/// people.
 fn is_sketch(value: &Value) -> bool {
-    value.as_str().is_some_and(|text| text.len() > SKETCH && text.starts_with("0x"))
+    value
+        .as_str()
+        .is_some_and(|text| text.len() > SKETCH && text.starts_with("0x"))
 }
 
 fn leaves(row: &mut TextRow<'_>, title: &str, value: &Value, rates: bool) {

@@ -1,5 +1,5 @@
-//! Aligned text: numbers to the right, words to the left. If lines would be too long to read, cells are
-//! folded, or records stand below each other.
+//! Aligned text: numbers to the right, words to the left. If lines would be too long to read, cells
+//! are folded, or records stand below each other.
 
 #[cfg(test)]
 mod tests;
@@ -56,9 +56,13 @@ impl TextTable {
         TextRow { table: self }
     }
 
-    /// Makes a table that leaves out these columns on a screen where other cells would be folded to few characters: the last one first.
+    /// Makes a table that leaves out these columns on a screen where other cells would be folded to
+    /// few characters: the last one first.
     pub fn with_spare(spare: &[&'static str]) -> Self {
-        Self { spare: spare.to_vec(), ..Self::default() }
+        Self {
+            spare: spare.to_vec(),
+            ..Self::default()
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -73,18 +77,26 @@ impl TextTable {
     /// Returns the title of the first column of numbers outside the key.
     pub fn first_number(&self) -> Option<&String> {
         let columns = self.titles.iter().zip(&self.numeric);
-        columns.into_iter().find(|(title, numeric)| **numeric && !is_key(title)).map(|(title, _)| title)
+        columns
+            .into_iter()
+            .find(|(title, numeric)| **numeric && !is_key(title))
+            .map(|(title, _)| title)
     }
 
     /// Returns the texts of the cells of keys.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         let cells = self.rows.iter().flat_map(|row| self.titles.iter().zip(row));
-        cells.filter(|(title, _)| is_key(title)).map(|(_, cell)| &*cell.text)
+        cells
+            .filter(|(title, _)| is_key(title))
+            .map(|(_, cell)| &*cell.text)
     }
 
     /// Adds a name to each cell of a key with a name. The key itself stays whole.
     pub fn name_keys(&mut self, name: impl Fn(&str) -> Option<String>) {
-        let cells = self.rows.iter_mut().flat_map(|row| self.titles.iter().zip(row));
+        let cells = self
+            .rows
+            .iter_mut()
+            .flat_map(|row| self.titles.iter().zip(row));
         for (_, cell) in cells.filter(|(title, _)| is_key(title)) {
             if let Some(name) = name(&cell.text) {
                 cell.text = format!("{} {name}", cell.text);
@@ -92,8 +104,9 @@ impl TextTable {
         }
     }
 
-    /// Sorts the rows by the column with this title: the largest numbers first, words by the alphabet. Returns false if
-    /// there is no such column. `bytes` also stands for `bytes/s`, and `key.port` may be called `port`.
+    /// Sorts the rows by the column with this title: the largest numbers first, words by the
+    /// alphabet. Returns false if there is no such column. `bytes` also stands for `bytes/s`, and
+    /// `key.port` may be called `port`.
     pub fn sort(&mut self, by: &str) -> bool {
         let is_it = |title: &&String| {
             let title = title.trim_end_matches("/s");
@@ -101,7 +114,12 @@ impl TextTable {
                 || title.rsplit('.').next() == Some(by)
                 || title == "key" && self.key_title.as_deref() == Some(by)
         };
-        let Some(column) = self.titles.iter().find(is_it).and_then(|title| self.by_title.get(title)) else {
+        let Some(column) = self
+            .titles
+            .iter()
+            .find(is_it)
+            .and_then(|title| self.by_title.get(title))
+        else {
             return false;
         };
         let cell = |row: &[TableCell]| row.get(*column).cloned().unwrap_or_default();
@@ -124,23 +142,32 @@ impl TextTable {
         dropped
     }
 
-    /// Drops all rows but those with the largest numbers in a column, and keeps their order. Returns the numbers of the
-    /// dropped rows.
+    /// Drops all rows but those with the largest numbers in a column, and keeps their order.
+    /// Returns the numbers of the dropped rows.
     pub fn keep_largest(&mut self, title: &str, rows: usize) -> Vec<String> {
         let column = self.by_title.get(title).copied();
-        let cell = |row: &[TableCell]| column.and_then(|column| row.get(column)).cloned().unwrap_or_default();
+        let cell = |row: &[TableCell]| {
+            column
+                .and_then(|column| row.get(column))
+                .cloned()
+                .unwrap_or_default()
+        };
         let mut places: Vec<usize> = (0..self.rows.len()).collect();
         let number = |place: &usize| cell(&self.rows[*place]).number.unwrap_or_default();
         places.sort_by(|a, b| number(b).total_cmp(&number(a)));
         let dropped: Vec<usize> = places.into_iter().skip(rows).collect();
-        let texts = dropped.iter().map(|place| cell(&self.rows[*place]).text).collect();
+        let texts = dropped
+            .iter()
+            .map(|place| cell(&self.rows[*place]).text)
+            .collect();
         let mut place = 0..;
-        self.rows.retain(|_| place.next().is_some_and(|place| !dropped.contains(&place)));
+        self.rows
+            .retain(|_| place.next().is_some_and(|place| !dropped.contains(&place)));
         texts
     }
 
-    /// Renders one line per row. If a row is wider than the screen, long cells or titles are folded. If this
-    /// is not enough, each cell has a line.
+    /// Renders one line per row. If a row is wider than the screen, long cells or titles are
+    /// folded. If this is not enough, each cell has a line.
     pub fn render(mut self, screen: Screen) -> String {
         if self.titles.is_empty() {
             return String::new();
@@ -153,14 +180,21 @@ impl TextTable {
         {
             self.leave_out(title);
         }
-        let texts = self.rows.into_iter().map(|row| row.into_iter().map(|cell| cell.text).collect());
+        let texts = self
+            .rows
+            .into_iter()
+            .map(|row| row.into_iter().map(|cell| cell.text).collect());
         let rows: Vec<Vec<String>> = std::iter::once(self.titles).chain(texts).collect();
         let mut table = aligned(rows.clone(), &self.numeric);
         let width = screen.width.saturating_add(GAP);
         let mut heading = 1;
         if table.total_width() > width {
             if can_fold(&rows, &self.numeric, screen.width, FOLDED) {
-                table.with(Width::wrap(width).priority(PriorityMax::right()).keep_words(true));
+                table.with(
+                    Width::wrap(width)
+                        .priority(PriorityMax::right())
+                        .keep_words(true),
+                );
             } else {
                 let (folded, lines) = with_folded_titles(&rows);
                 table = aligned(folded, &self.numeric);
@@ -182,14 +216,19 @@ impl TextTable {
 impl TextTable {
     /// Tells whether the rows fit if words are folded, but remain readable.
     fn fits(&self, width: usize) -> bool {
-        let cells = self.rows.iter().map(|row| row.iter().map(|cell| &*cell.text).collect());
+        let cells = self
+            .rows
+            .iter()
+            .map(|row| row.iter().map(|cell| &*cell.text).collect());
         let titles = self.titles.iter().map(|title| &**title).collect();
         let rows: Vec<Vec<&str>> = std::iter::once(titles).chain(cells).collect();
         can_fold(&rows, &self.numeric, width, READABLE)
     }
 
     fn leave_out(&mut self, title: &str) {
-        let Some(column) = self.titles.iter().position(|known| known == title) else { return };
+        let Some(column) = self.titles.iter().position(|known| known == title) else {
+            return;
+        };
         self.titles.remove(column);
         self.numeric.remove(column);
         for row in self.rows.iter_mut().filter(|row| row.len() > column) {
@@ -201,17 +240,22 @@ impl TextTable {
 /// Returns rows as a table, the first one with the titles.
 fn aligned(rows: Vec<Vec<String>>, numeric: &[bool]) -> Table {
     let mut table = Builder::from(rows).build();
-    table.with(Style::empty()).with(Padding::new(0, GAP, 0, 0)).with(AlignmentStrategy::PerLine);
+    table
+        .with(Style::empty())
+        .with(Padding::new(0, GAP, 0, 0))
+        .with(AlignmentStrategy::PerLine);
     for (column, _) in numeric.iter().enumerate().filter(|(_, numeric)| **numeric) {
         table.modify(Columns::one(column), Alignment::right());
     }
     table
 }
 
-/// Returns the rows with titles that are as narrow as the cells below them, as far as their words allow
-/// it; and the number of lines that titles have.
+/// Returns the rows with titles that are as narrow as the cells below them, as far as their words
+/// allow it; and the number of lines that titles have.
 fn with_folded_titles(rows: &[Vec<String>]) -> (Vec<Vec<String>>, usize) {
-    let Some((titles, cells)) = rows.split_first() else { return (Vec::new(), 0) };
+    let Some((titles, cells)) = rows.split_first() else {
+        return (Vec::new(), 0);
+    };
     let widest = |column: usize| {
         cells
             .iter()
@@ -220,31 +264,53 @@ fn with_folded_titles(rows: &[Vec<String>]) -> (Vec<Vec<String>>, usize) {
             .max()
             .unwrap_or_default()
     };
-    let folded = titles.iter().enumerate().map(|(column, title)| fold_title(title, widest(column)));
+    let folded = titles
+        .iter()
+        .enumerate()
+        .map(|(column, title)| fold_title(title, widest(column)));
     let folded: Vec<Vec<String>> = folded.collect();
     let lines = folded.iter().map(Vec::len).max().unwrap_or_default();
     // All titles end in the same line.
-    let titles =
-        folded.iter().map(|title| format!("{}{}", "\n".repeat(lines - title.len()), title.join("\n")));
-    (std::iter::once(titles.collect()).chain(cells.iter().cloned()).collect(), lines)
+    let titles = folded
+        .iter()
+        .map(|title| format!("{}{}", "\n".repeat(lines - title.len()), title.join("\n")));
+    (
+        std::iter::once(titles.collect())
+            .chain(cells.iter().cloned())
+            .collect(),
+        lines,
+    )
 }
 
-/// Cuts a title into lines, after `_` and `.`, or between the parts of a key, of at most `width` characters, or that of
-/// its longest word.
+/// Cuts a title into lines, after `_` and `.`, or between the parts of a key, of at most `width`
+/// characters, or that of its longest word.
 fn fold_title(title: &str, width: usize) -> Vec<String> {
-    let between: &[char] = if title.contains(' ') { &[' '] } else { &['_', '.'] };
+    let between: &[char] = if title.contains(' ') {
+        &[' ']
+    } else {
+        &['_', '.']
+    };
     let words: Vec<&str> = title.split_inclusive(between).collect();
-    let longest = words.iter().map(|word| word.trim_end().chars().count()).max().unwrap_or_default();
+    let longest = words
+        .iter()
+        .map(|word| word.trim_end().chars().count())
+        .max()
+        .unwrap_or_default();
     let mut lines = vec![String::new()];
     for word in words {
         match lines.last_mut() {
-            Some(line) if line.chars().count() + word.trim_end().chars().count() <= width.max(longest) => {
+            Some(line)
+                if line.chars().count() + word.trim_end().chars().count() <= width.max(longest) =>
+            {
                 line.push_str(word);
             }
             _ => lines.push(word.to_owned()),
         }
     }
-    lines.iter().map(|line| line.trim_end().to_owned()).collect()
+    lines
+        .iter()
+        .map(|line| line.trim_end().to_owned())
+        .collect()
 }
 
 /// Tells whether the column with this title is the key or a part of it.
@@ -270,11 +336,19 @@ fn can_fold(rows: &[Vec<impl AsRef<str>>], numeric: &[bool], width: usize, folde
 
 /// Renders the cells of each row below each other, beside their titles.
 fn records(rows: &[Vec<String>]) -> String {
-    let Some((titles, rows)) = rows.split_first() else { return String::new() };
-    let widest = titles.iter().map(|title| title.chars().count()).max().unwrap_or_default();
+    let Some((titles, rows)) = rows.split_first() else {
+        return String::new();
+    };
+    let widest = titles
+        .iter()
+        .map(|title| title.chars().count())
+        .max()
+        .unwrap_or_default();
     let record = |row: &Vec<String>| -> String {
         let cells = titles.iter().zip(row).filter(|(_, cell)| !cell.is_empty());
-        cells.map(|(title, cell)| format!("{title:<widest$}{:GAP$}{cell}\n", "")).collect()
+        cells
+            .map(|(title, cell)| format!("{title:<widest$}{:GAP$}{cell}\n", ""))
+            .collect()
     };
     rows.iter().map(record).collect::<Vec<_>>().join("\n")
 }
@@ -282,7 +356,11 @@ fn records(rows: &[Vec<String>]) -> String {
 impl TextRow<'_> {
     pub fn text(&mut self, title: &str, text: &str) {
         // Keys tell rows apart, and are never cut.
-        let text = if is_key(title) { escaped(text, usize::MAX) } else { printable(text) };
+        let text = if is_key(title) {
+            escaped(text, usize::MAX)
+        } else {
+            printable(text)
+        };
         let is_empty = text.is_empty();
         self.cell(title, TableCell { text, number: None }, is_empty);
     }
@@ -296,12 +374,26 @@ impl TextRow<'_> {
 
     /// An unchanged number.
     pub fn number(&mut self, title: &str, number: &str) {
-        self.cell(title, TableCell { text: number.to_owned(), number: number.parse().ok() }, true);
+        self.cell(
+            title,
+            TableCell {
+                text: number.to_owned(),
+                number: number.parse().ok(),
+            },
+            true,
+        );
     }
 
     /// A number with a unit.
     pub fn amount(&mut self, title: &str, number: f64, text: String) {
-        self.cell(title, TableCell { text, number: Some(number) }, true);
+        self.cell(
+            title,
+            TableCell {
+                text,
+                number: Some(number),
+            },
+            true,
+        );
     }
 
     fn cell(&mut self, title: &str, cell: TableCell, numeric: bool) {
@@ -309,7 +401,9 @@ impl TextRow<'_> {
         let column = table.by_title.get(title).copied().unwrap_or_else(|| {
             table.titles.push(title.to_owned());
             table.numeric.push(true);
-            table.by_title.insert(title.to_owned(), table.titles.len() - 1);
+            table
+                .by_title
+                .insert(title.to_owned(), table.titles.len() - 1);
             table.titles.len() - 1
         });
         table.numeric[column] &= numeric;
@@ -322,13 +416,14 @@ impl TextRow<'_> {
     }
 }
 
-/// Cuts text to a cell's size, and escapes characters that a terminal would obey: some text comes from packets.
+/// Cuts text to a cell's size, and escapes characters that a terminal would obey: some text comes
+/// from packets.
 pub fn printable(text: &str) -> String {
     escaped(text, CELL)
 }
 
-/// Escapes control characters, invisible spaces at the ends, and text that looks like such an escape:
-/// different texts are different cells.
+/// Escapes control characters, invisible spaces at the ends, and text that looks like such an
+/// escape: different texts are different cells.
 pub fn escaped(text: &str, most: usize) -> String {
     let mut out = String::with_capacity(text.len().min(most));
     for (i, (at, c)) in text.char_indices().enumerate() {

@@ -16,7 +16,13 @@ pub fn precise(text: &str) -> String {
 /// Tells whether a text is a time in the form of documents, `2026-11-21T10:00:00.000000071Z`.
 pub fn is_time(text: &str) -> bool {
     const SHAPE: &[u8] = b"0000-00-00T00:00:00.000000000Z";
-    let same = |(&wanted, is): (&u8, u8)| if wanted == b'0' { is.is_ascii_digit() } else { wanted == is };
+    let same = |(&wanted, is): (&u8, u8)| {
+        if wanted == b'0' {
+            is.is_ascii_digit()
+        } else {
+            wanted == is
+        }
+    };
     text.len() == SHAPE.len() && SHAPE.iter().zip(text.bytes()).all(same)
 }
 
@@ -32,8 +38,12 @@ pub fn ago(text: &str, now: Timestamp) -> Option<String> {
 }
 
 fn formatted(text: &str, format: &str) -> String {
-    let Ok(time) = text.parse::<Timestamp>() else { return text.to_owned() };
-    time.to_zoned(TimeZone::system()).strftime(format).to_string()
+    let Ok(time) = text.parse::<Timestamp>() else {
+        return text.to_owned();
+    };
+    time.to_zoned(TimeZone::system())
+        .strftime(format)
+        .to_string()
 }
 
 #[cfg(test)]
@@ -44,7 +54,10 @@ mod tests {
     fn times_are_short_and_other_texts_stay() {
         // The zone of the machine shifts times by minutes, never by seconds.
         let time = short("2026-11-21T10:00:07.391065973Z");
-        assert!(time.len() == 19 && time.ends_with(":07") && time.starts_with("2026-11-2"), "{time}");
+        assert!(
+            time.len() == 19 && time.ends_with(":07") && time.starts_with("2026-11-2"),
+            "{time}"
+        );
         assert!(precise("2026-11-21T10:00:07.391965973Z").ends_with(":07.391"));
         assert_eq!(short("never"), "never");
         assert!(is_time("2026-11-21T10:00:00.000000071Z"));

@@ -15,8 +15,17 @@ pub fn bytes(number: f64) -> String {
 
 /// Formats a rate under a title: bytes if the title has bytes, other numbers by powers of 1000.
 pub fn rate(title: &str, number: f64) -> String {
-    let is_bytes = title.split(['_', '.', ' ']).any(|word| word == "bytes" || word == "octets");
-    format!("{}/s", if is_bytes { bytes(number) } else { count(number) })
+    let is_bytes = title
+        .split(['_', '.', ' '])
+        .any(|word| word == "bytes" || word == "octets");
+    format!(
+        "{}/s",
+        if is_bytes {
+            bytes(number)
+        } else {
+            count(number)
+        }
+    )
 }
 
 /// Formats nanoseconds: `87 ns`, `1.20 us`, `4.00 s`.
@@ -58,7 +67,10 @@ mod tests {
         ] {
             assert_eq!(count(number), expected);
         }
-        assert_eq!((bytes(940.0).as_str(), bytes(12_595.0).as_str()), ("940 B", "12.3 KiB"));
+        assert_eq!(
+            (bytes(940.0).as_str(), bytes(12_595.0).as_str()),
+            ("940 B", "12.3 KiB")
+        );
         assert_eq!(nanoseconds(1_200.0), "1.20 us");
         assert_eq!(count(-1234.0), "-1.23k");
     }

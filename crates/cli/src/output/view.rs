@@ -56,7 +56,15 @@ impl OutputView {
     /// The screen for the table.
     pub fn screen(self) -> Screen {
         let screen = Screen::stdout();
-        if self == Self::Wide { Screen { width: usize::MAX, wide: true, ..screen } } else { screen }
+        if self == Self::Wide {
+            Screen {
+                width: usize::MAX,
+                wide: true,
+                ..screen
+            }
+        } else {
+            screen
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! The daemon's advice in the words of the command line: requests are commands, and parameters are options.
+//! The daemon's advice in the words of the command line: requests are commands, and parameters are
+//! options.
 
 /// The parameters of requests that are options of commands.
 const OPTIONS: [&str; 6] = ["direction", "field", "from", "step", "to", "top"];
@@ -8,14 +9,24 @@ const ORDER: (&str, &str) = ("from is not before to", "--from is not before --to
 /// Returns a text of the daemon for users of the command line.
 pub fn on_command_line(text: &str) -> String {
     let mut shown = Vec::new();
-    let mut words =
-        text.replace(ORDER.0, ORDER.1).split(' ').map(str::to_owned).collect::<Vec<_>>().into_iter();
+    let mut words = text
+        .replace(ORDER.0, ORDER.1)
+        .split(' ')
+        .map(str::to_owned)
+        .collect::<Vec<_>>()
+        .into_iter();
     while let Some(word) = words.next() {
         let asked = match &*word {
-            "GET" | "POST" => words.as_slice().first().and_then(|path| command(&word, path)),
+            "GET" | "POST" => words
+                .as_slice()
+                .first()
+                .and_then(|path| command(&word, path)),
             _ => None,
         };
-        let option = |name: &&&str| word.strip_prefix(**name).is_some_and(|value| value.starts_with('='));
+        let option = |name: &&&str| {
+            word.strip_prefix(**name)
+                .is_some_and(|value| value.starts_with('='))
+        };
         if let Some(command) = asked {
             words.next();
             shown.push(command);
@@ -64,7 +75,10 @@ mod tests {
                 "no retained windows: window.interval, or `twinprobe windows a --close`, closes some",
             ),
             ("from is not before to", "--from is not before --to"),
-            ("a GET /v2/x and GET, src=1 stay", "a GET /v2/x and GET, src=1 stay"),
+            (
+                "a GET /v2/x and GET, src=1 stay",
+                "a GET /v2/x and GET, src=1 stay",
+            ),
         ] {
             assert_eq!(on_command_line(text), shown);
         }

@@ -8,9 +8,13 @@ use crate::top::page::Sample;
 
 /// The ending of families of times.
 const TIME: &str = "_timestamp_seconds";
-/// The base units of families, and words with which the units of a configuration end. The daemon exports
-/// `latency_nanoseconds` as `latency_seconds`.
-const BASE_UNITS: [(&str, &str); 3] = [("seconds", "seconds"), ("bytes", "bytes"), ("shannons", "millibits")];
+/// The base units of families, and words with which the units of a configuration end. The daemon
+/// exports `latency_nanoseconds` as `latency_seconds`.
+const BASE_UNITS: [(&str, &str); 3] = [
+    ("seconds", "seconds"),
+    ("bytes", "bytes"),
+    ("shannons", "millibits"),
+];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrowthKind {
@@ -38,11 +42,14 @@ impl Measured {
         let direction = sample.labels.get("direction").map(String::as_str);
         let directions = config.into_iter().flat_map(|config| {
             let all = [("ingress", &config.ingress), ("egress", &config.egress)];
-            all.into_iter().filter(move |(name, _)| direction.is_none_or(|direction| direction == *name))
+            all.into_iter()
+                .filter(move |(name, _)| direction.is_none_or(|direction| direction == *name))
         });
-        let metrics = directions.flat_map(|(_, of)| of.iter().flat_map(|of| of.metrics.iter().flatten()));
+        let metrics =
+            directions.flat_map(|(_, of)| of.iter().flat_map(|of| of.metrics.iter().flatten()));
         let subsystem = config.and_then(|config| config.subsystem.as_deref());
-        let fitting = metrics.filter_map(|metric| Some((rest(&sample.name, subsystem, metric)?, metric)));
+        let fitting =
+            metrics.filter_map(|metric| Some((rest(&sample.name, subsystem, metric)?, metric)));
         let found = fitting.min_by_key(|(rest, _)| rest.len());
         let counting = match found {
             _ if is_time(&sample.name) => GrowthKind::Nothing,
@@ -52,7 +59,14 @@ impl Measured {
         };
         let field = found.map_or("", |(rest, _)| rest);
         let is_whole = field.is_empty() || field == "total";
-        Self { counting, field: if is_whole { sample.name.clone() } else { field.to_owned() } }
+        Self {
+            counting,
+            field: if is_whole {
+                sample.name.clone()
+            } else {
+                field.to_owned()
+            },
+        }
     }
 }
 
@@ -61,13 +75,25 @@ pub fn is_time(family: &str) -> bool {
     family.ends_with(TIME)
 }
 
-/// Returns what follows the exported name of a metric in the name of a sample; `None` if the sample is of another
-/// metric.
+/// Returns what follows the exported name of a metric in the name of a sample; `None` if the sample
+/// is of another metric.
 fn rest<'a>(sample: &'a str, subsystem: Option<&str>, metric: &MetricDocument) -> Option<&'a str> {
     let name = metric.name.as_deref().or(metric.map.as_deref())?;
-    let legal = |c: char| if c.is_ascii_alphanumeric() || c == ':' { c } else { '_' };
-    let name: String =
-        subsystem.into_iter().chain([name]).collect::<Vec<_>>().join("_").chars().map(legal).collect();
+    let legal = |c: char| {
+        if c.is_ascii_alphanumeric() || c == ':' {
+            c
+        } else {
+            '_'
+        }
+    };
+    let name: String = subsystem
+        .into_iter()
+        .chain([name])
+        .collect::<Vec<_>>()
+        .join("_")
+        .chars()
+        .map(legal)
+        .collect();
     let mut left = sample;
     for word in name.split('_') {
         let (exported, behind) = left.split_once('_').unwrap_or((left, ""));
@@ -113,18 +139,59 @@ mod tests {
         .unwrap();
         let of = |direction: &str, name: &str| {
             let labels = BTreeMap::from([("direction".to_owned(), direction.to_owned())]);
-            let measured =
-                Measured::new(&Sample { name: name.to_owned(), labels, value: 1.0 }, Some(&config));
+            let measured = Measured::new(
+                &Sample {
+                    name: name.to_owned(),
+                    labels,
+                    value: 1.0,
+                },
+                Some(&config),
+            );
             (measured.counting, measured.field)
         };
         for (direction, name, counting, field) in [
-            ("ingress", "net_flows_packets", GrowthKind::Window, "packets"),
-            ("ingress", "net_flows_last_timestamp_seconds", GrowthKind::Nothing, "last_timestamp_seconds"),
-            ("ingress", "net_flow_packets_total", GrowthKind::Live, "packets_total"),
-            ("ingress", "net_flows_all_total", GrowthKind::Sum, "net_flows_all_total"),
-            ("ingress", "net_wait_seconds_bucket", GrowthKind::Sum, "bucket"),
-            ("ingress", "flows_packets", GrowthKind::Live, "flows_packets"),
-            ("egress", "net_flows_packets_total", GrowthKind::Sum, "packets_total"),
+            (
+                "ingress",
+                "net_flows_packets",
+                GrowthKind::Window,
+                "packets",
+            ),
+            (
+                "ingress",
+                "net_flows_last_timestamp_seconds",
+                GrowthKind::Nothing,
+                "last_timestamp_seconds",
+            ),
+            (
+                "ingress",
+                "net_flow_packets_total",
+                GrowthKind::Live,
+                "packets_total",
+            ),
+            (
+                "ingress",
+                "net_flows_all_total",
+                GrowthKind::Sum,
+                "net_flows_all_total",
+            ),
+            (
+                "ingress",
+                "net_wait_seconds_bucket",
+                GrowthKind::Sum,
+                "bucket",
+            ),
+            (
+                "ingress",
+                "flows_packets",
+                GrowthKind::Live,
+                "flows_packets",
+            ),
+            (
+                "egress",
+                "net_flows_packets_total",
+                GrowthKind::Sum,
+                "packets_total",
+            ),
         ] {
             assert_eq!(of(direction, name), (counting, field.to_owned()), "{name}");
         }

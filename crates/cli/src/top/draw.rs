@@ -28,13 +28,18 @@ const ALARM: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
 
 pub fn draw(frame: &mut Frame<'_>, state: &TopState) {
-    let [head, body, foot] =
-        Layout::vertical([Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1)])
-            .areas(frame.area());
+    let [head, body, foot] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Fill(1),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
     header(frame, state, head);
     match state.view {
         TopView::Probes => {
-            let rows = u16::try_from(state.rows().len()).unwrap_or(u16::MAX).saturating_add(2);
+            let rows = u16::try_from(state.rows().len())
+                .unwrap_or(u16::MAX)
+                .saturating_add(2);
             let probes = rows.min(body.height / 2).max(4);
             let [top, bottom] =
                 Layout::vertical([Constraint::Length(probes), Constraint::Fill(1)]).areas(body);
@@ -53,9 +58,17 @@ fn header(frame: &mut Frame<'_>, state: &TopState, area: Rect) {
     let (packets, share) = state.total();
     let mut line = vec![
         Span::styled("twinprobe top", TITLE),
-        Span::raw(format!("  {} packets/s  {} of a CPU", units::count(packets), percent(share))),
+        Span::raw(format!(
+            "  {} packets/s  {} of a CPU",
+            units::count(packets),
+            percent(share)
+        )),
         Span::styled(
-            format!("  every {}  {}", units::nanoseconds(state.interval.as_nanos() as f64), state.server),
+            format!(
+                "  every {}  {}",
+                units::nanoseconds(state.interval.as_nanos() as f64),
+                state.server
+            ),
             DIM,
         ),
     ];
@@ -70,10 +83,16 @@ fn header(frame: &mut Frame<'_>, state: &TopState, area: Rect) {
 
 fn probes(frame: &mut Frame<'_>, state: &TopState, area: Rect) {
     let rows = state.rows();
-    let chosen = state.selected().and_then(|selected| rows.iter().position(|row| row.name == selected.name));
+    let chosen = state
+        .selected()
+        .and_then(|selected| rows.iter().position(|row| row.name == selected.name));
     let mark = |column: Column, title: &str| {
         let arrow = if state.reversed { "▲" } else { "▼" };
-        if state.sort == column { format!("{title}{arrow}") } else { title.to_owned() }
+        if state.sort == column {
+            format!("{title}{arrow}")
+        } else {
+            title.to_owned()
+        }
     };
     let right = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
     let head = Row::new([
@@ -88,8 +107,14 @@ fn probes(frame: &mut Frame<'_>, state: &TopState, area: Rect) {
     .style(TITLE);
     let cells = |row: &&ProbeRow| {
         // The time in a trial is an estimate of the cost of packets.
-        let time = row.time.map(|(time, measured)| format!("{}{time:.0}", if measured { "" } else { "~" }));
-        let state = if row.state == "running" { Style::new() } else { ALARM };
+        let time = row
+            .time
+            .map(|(time, measured)| format!("{}{time:.0}", if measured { "" } else { "~" }));
+        let state = if row.state == "running" {
+            Style::new()
+        } else {
+            ALARM
+        };
         Row::new([
             Cell::from(row.name.clone()),
             Cell::from(Span::styled(row.state.clone(), state)),
@@ -100,8 +125,12 @@ fn probes(frame: &mut Frame<'_>, state: &TopState, area: Rect) {
             Cell::from(printable(row.reason.as_ref().unwrap_or(&row.places))),
         ])
     };
-    let widest =
-        rows.iter().map(|row| row.name.chars().count()).max().unwrap_or_default().clamp(12, 32) as u16;
+    let widest = rows
+        .iter()
+        .map(|row| row.name.chars().count())
+        .max()
+        .unwrap_or_default()
+        .clamp(12, 32) as u16;
     let widths = [
         Constraint::Length(widest),
         Constraint::Length(8),
@@ -119,7 +148,12 @@ fn probes(frame: &mut Frame<'_>, state: &TopState, area: Rect) {
     let table = Table::new(rows.iter().map(cells), widths)
         .header(head)
         .row_highlight_style(SELECTED)
-        .block(Block::new().borders(Borders::BOTTOM).title_bottom(title).border_style(DIM));
+        .block(
+            Block::new()
+                .borders(Borders::BOTTOM)
+                .title_bottom(title)
+                .border_style(DIM),
+        );
     frame.render_stateful_widget(table, area, &mut TableState::new().with_selected(chosen));
 }
 
@@ -137,14 +171,23 @@ fn entries(frame: &mut Frame<'_>, state: &TopState, mut area: Rect) {
         Cell::from(""),
     ]);
     if row.waits() {
-        let [line, rest] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
+        let [line, rest] =
+            Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
         let hint = "These are the counts of the last window, which somebody has closed: an interval in the configuration gives rates.";
         frame.render_widget(Line::styled(hint, DIM), line);
         area = rest;
     }
-    let shown = entries.iter().skip(if state.view == TopView::Entries { state.scroll } else { 0 });
+    let shown = entries.iter().skip(if state.view == TopView::Entries {
+        state.scroll
+    } else {
+        0
+    });
     let shown: Vec<&TopSeries> = shown.take(area.height.into()).copied().collect();
-    let widest = shown.iter().map(|series| series.value.to_string().len()).max().unwrap_or_default();
+    let widest = shown
+        .iter()
+        .map(|series| series.value.to_string().len())
+        .max()
+        .unwrap_or_default();
     let value = widest.clamp(5, 20) as u16;
     // Three gaps, and the rate.
     let name = usize::from(area.width.saturating_sub(value + 12 + spark(area) + 3));
@@ -152,7 +195,10 @@ fn entries(frame: &mut Frame<'_>, state: &TopState, mut area: Rect) {
         let rate = series.rate.map(|rate| units::rate(&series.family, rate));
         let entry = escaped(&series.name, usize::MAX);
         let room = room_of_key(&series.field, name);
-        let entry = state.names.as_ref().map_or(entry.clone(), |names| names.beside(&entry, room));
+        let entry = state
+            .names
+            .as_ref()
+            .map_or(entry.clone(), |names| names.beside(&entry, room));
         Row::new([
             Cell::from(fit(&entry, &series.field, name)),
             right(format!("{}", series.value)),
@@ -172,14 +218,20 @@ fn entries(frame: &mut Frame<'_>, state: &TopState, mut area: Rect) {
 
 fn footer(frame: &mut Frame<'_>, state: &TopState, area: Rect) {
     if state.typing {
-        return frame
-            .render_widget(Line::from(format!("/{}█  enter keeps it, esc drops it", state.filter)), area);
+        return frame.render_widget(
+            Line::from(format!("/{}█  enter keeps it, esc drops it", state.filter)),
+            area,
+        );
     }
     let mut line = Line::default();
     for (code, _, word, help) in KEYS.iter().filter(|(.., help)| !help.is_empty()) {
         line.push_span(Span::styled(name(*code), TITLE));
         // A key without a word shares the word of the next key.
-        let word = if word.is_empty() && !help.is_empty() { " ".to_owned() } else { format!(" {word}  ") };
+        let word = if word.is_empty() && !help.is_empty() {
+            " ".to_owned()
+        } else {
+            format!(" {word}  ")
+        };
         line.push_span(Span::styled(word, DIM));
     }
     frame.render_widget(line, area);
@@ -187,13 +239,25 @@ fn footer(frame: &mut Frame<'_>, state: &TopState, area: Rect) {
 
 fn help(frame: &mut Frame<'_>) {
     let keys = KEYS.iter().filter(|(.., help)| !help.is_empty());
-    let lines: Vec<Line<'_>> =
-        keys.map(|(code, .., words)| Line::from(format!(" {:>6}  {words}", name(*code)))).collect();
+    let lines: Vec<Line<'_>> = keys
+        .map(|(code, .., words)| Line::from(format!(" {:>6}  {words}", name(*code))))
+        .collect();
     let area = frame.area();
-    let [width, height] = [46.min(area.width), (lines.len() as u16 + 2).min(area.height)];
-    let area = Rect::new((area.width - width) / 2, (area.height - height) / 2, width, height);
+    let [width, height] = [
+        46.min(area.width),
+        (lines.len() as u16 + 2).min(area.height),
+    ];
+    let area = Rect::new(
+        (area.width - width) / 2,
+        (area.height - height) / 2,
+        width,
+        height,
+    );
     frame.render_widget(Clear, area);
-    frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" keys ")), area);
+    frame.render_widget(
+        Paragraph::new(lines).block(Block::bordered().title(" keys ")),
+        area,
+    );
 }
 
 /// The columns for sparklines: none where keys need the room.
@@ -207,155 +271,25 @@ fn dash() -> String {
 
 fn percent(share: f64) -> String {
     let percent = 100.0 * share;
-    if percent >= 10.0 { format!("{percent:.0} %") } else { format!("{percent:.2} %") }
+    if percent >= 10.0 {
+        format!("{percent:.0} %")
+    } else {
+        format!("{percent:.2} %")
+    }
 }
 
 /// Draws the newest numbers, the largest one as a full block.
 fn sparkline(history: &VecDeque<u64>) -> String {
-    let newest = history.iter().skip(history.len().saturating_sub(usize::from(SPARK).min(HISTORY)));
+    let newest = history.iter().skip(
+        history
+            .len()
+            .saturating_sub(usize::from(SPARK).min(HISTORY)),
+    );
     let largest = newest.clone().max().copied().unwrap_or_default().max(1);
-    let bar = |number: &u64| BARS[(number * (BARS.len() as u64 - 1)).div_ceil(largest).min(7) as usize];
+    let bar =
+        |number: &u64| BARS[(number * (BARS.len() as u64 - 1)).div_ceil(largest).min(7) as usize];
     newest.map(bar).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-    use std::time::Duration;
-
-    use ratatui::Terminal;
-    use ratatui::backend::TestBackend;
-    use ratatui::crossterm::event::{KeyCode, KeyEvent};
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::top::feed::{InterfaceCounters, Look};
-
-    fn status(name: &str, nanoseconds: u64) -> Value {
-        json!({ "name": name, "state": "running", "revision": 1, "created": "", "programs": {}, "warnings": [],
-            "windows": { "retained": 0, "bytes": 0, "oldest": null, "newest": null, "lost": 0, "damaged": 0 },
-            "config": { "ingress": { "metrics": [{ "name": "flow_packets" }] } },
-            "cost": { "directions": { "ingress": { "ns_per_packet": nanoseconds, "noise_ns": 1, "frame": "udp",
-                "instructions": 5, "verified": 5, "stack_bytes": 0 } }, "map_bytes": 5 },
-            "interfaces": [{ "interface": "ux0", "state": "attached", "direction": "ingress", "hook": "xdp", "mode": "native" }] })
-    }
-
-    fn look(packets: u64, elapsed: Option<u64>) -> Result<Look, String> {
-        let page = format!(
-            "flow_packets_total{{probe=\"dns\",src=\"10.0.0.1\"}} {packets}\nflow_packets_total{{probe=\"dns\",src=\"10.0.0.2\"}} 5\n\
-             flow_packets_total{{probe=\"vlan\"}} 7\n"
-        );
-        let probes =
-            [status("dns", 100), status("vlan", 20)].map(|status| serde_json::from_value(status).unwrap());
-        let interfaces = BTreeMap::new();
-        Ok(Look { probes: probes.to_vec(), page, elapsed: elapsed.map(Duration::from_secs), interfaces })
-    }
-
-    fn screen(state: &TopState) -> String {
-        let mut terminal = Terminal::new(TestBackend::new(110, 16)).unwrap();
-        terminal.draw(|frame| draw(frame, state)).unwrap();
-        let buffer = terminal.backend().buffer().clone();
-        let lines =
-            buffer.content.chunks(110).map(|line| line.iter().map(|cell| cell.symbol()).collect::<String>());
-        lines.map(|line| line.trim_end().to_owned() + "\n").collect()
-    }
-
-    #[test]
-    fn keys_are_whole_at_eighty_columns() {
-        let mut state = TopState::new("unix:/s".to_owned(), Duration::from_secs(1));
-        let mut long = look(1_000, None).unwrap();
-        let key = "source=2001:db8:1:2:3:4:5:6";
-        long.page = "flow_packets_total{probe=\"dns\",direction=\"ingress\",source=\"2001:db8:1:2:3:4:5:6\"} 123456789\n"
-            .to_owned();
-        state.look(Ok(long));
-        let mut terminal = Terminal::new(TestBackend::new(80, 16)).unwrap();
-        terminal.draw(|frame| draw(frame, &state)).unwrap();
-        let text: String = terminal.backend().buffer().content.iter().map(|cell| cell.symbol()).collect();
-        assert!(text.contains(key) && text.contains("123456789"), "{text}");
-        assert!(text.contains("(xdp native)"), "{text}");
-    }
-
-    #[test]
-    fn a_packet_counts_once_however_many_probes_see_it() {
-        let mut state = TopState::new("unix:/s".to_owned(), Duration::from_secs(1));
-        let with = |received: u64, elapsed: Option<u64>| {
-            let mut look = look(received, elapsed).unwrap();
-            for probe in &mut look.probes {
-                probe.interfaces[0].ifindex = Some(7);
-            }
-            let counters = InterfaceCounters { index: 7, received, sent: 0 };
-            look.interfaces = BTreeMap::from([("ux0".to_owned(), counters)]);
-            Ok(look)
-        };
-        state.look(with(1_000, None));
-        state.look(with(3_000, Some(2)));
-        assert_eq!(state.total().0, 1_000.0, "two probes are at the same interface");
-        state.look(look(5_000, Some(1)));
-        assert_eq!(state.total().0, 2_000.0, "without counters, the probe that counts most");
-    }
-
-    fn press(state: &mut TopState, code: KeyCode) -> bool {
-        state.key(KeyEvent::from(code))
-    }
-
-    #[test]
-    fn probes_and_their_entries_are_shown_with_rates() {
-        let mut state = TopState::new("unix:/s".to_owned(), Duration::from_secs(1));
-        state.look(look(1_000, None));
-        state.look(look(2_001_000, Some(2)));
-        let text = screen(&state);
-        let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[0].starts_with("twinprobe top  1.00M packets/s  10 % of a CPU"), "{text}");
-        let words: Vec<&str> = lines[2].split_whitespace().collect();
-        assert_eq!(words[..5], ["dns", "running", "1.00M", "~100", "10"], "{text}");
-        assert!(lines[2].ends_with("ux0 (xdp native)") && lines[2].contains('█'), "{text}");
-        assert!(text.contains("flow_packets_total src=10.0.0.1") && text.contains("1.00M/s"), "{text}");
-    }
-
-    #[test]
-    fn keys_sort_filter_pause_and_drill_down() {
-        let mut state = TopState::new("unix:/s".to_owned(), Duration::from_secs(1));
-        state.look(look(1_000, None));
-        state.look(look(2_000, Some(1)));
-        let first = |state: &TopState| state.rows()[0].name.clone();
-        assert_eq!(first(&state), "dns");
-        press(&mut state, KeyCode::Char('r'));
-        assert_eq!(first(&state), "vlan");
-        press(&mut state, KeyCode::Char('r'));
-        press(&mut state, KeyCode::Down);
-        assert_eq!(state.selected().unwrap().name, "vlan");
-        for key in ['/', 'd', 'q'] {
-            press(&mut state, KeyCode::Char(key));
-        }
-        assert_eq!((state.filter.as_str(), state.rows().len()), ("dq", 0));
-        press(&mut state, KeyCode::Backspace);
-        press(&mut state, KeyCode::Enter);
-        assert_eq!(state.rows().len(), 1);
-        press(&mut state, KeyCode::Esc);
-        press(&mut state, KeyCode::Up);
-        press(&mut state, KeyCode::Enter);
-        assert_eq!(state.view, TopView::Entries);
-        assert!(screen(&state).contains("dns: 2 entries"));
-        press(&mut state, KeyCode::Char(' '));
-        state.look(look(9_000, Some(1)));
-        assert!(screen(&state).contains("paused") && screen(&state).contains("2000"));
-        press(&mut state, KeyCode::Char('?'));
-        assert!(screen(&state).contains("refresh more often"));
-        press(&mut state, KeyCode::Char('?'));
-        press(&mut state, KeyCode::Esc);
-        assert_eq!(state.view, TopView::Probes);
-        state.look(Err("could not reach the daemon".to_owned()));
-        assert!(screen(&state).contains("could not reach the daemon"));
-        assert!(!press(&mut state, KeyCode::Char('q')), "q ends the view");
-    }
-
-    #[test]
-    fn a_narrow_screen_and_no_probes_are_no_panic() {
-        let state = TopState::new(String::new(), Duration::from_secs(1));
-        for (width, height) in [(1, 1), (10, 3), (40, 5), (300, 90)] {
-            let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-            terminal.draw(|frame| draw(frame, &state)).unwrap();
-        }
-        assert!(screen(&state).contains("no probes"));
-    }
-}
+mod tests;

@@ -5,24 +5,33 @@ pub fn room_of_key(field: &str, width: usize) -> usize {
     width.saturating_sub(least(field, width) + 1)
 }
 
-/// The columns of a field's name with a sign for what is left out before it; at most half of the width.
+/// The columns of a field's name with a sign for what is left out before it; at most half of the
+/// width.
 fn least(field: &str, width: usize) -> usize {
     (field.chars().count() + 1).min(width / 2)
 }
 
-/// Shortens an entry: the direction, the name of its family, which ends in `field`, and the key. The name loses
-/// its beginning first. A key that is still too long loses its middle.
+/// Shortens an entry: the direction, the name of its family, which ends in `field`, and the key.
+/// The name loses its beginning first. A key that is still too long loses its middle.
 pub fn fit(entry: &str, field: &str, width: usize) -> String {
     if entry.chars().count() <= width {
         return entry.to_owned();
     }
-    let Some((name, key)) = entry.find('=').and_then(|at| entry.split_at_checked(entry[..at].rfind(' ')?))
+    let Some((name, key)) = entry
+        .find('=')
+        .and_then(|at| entry.split_at_checked(entry[..at].rfind(' ')?))
     else {
         return ending(entry, width);
     };
     let key = key.trim_start();
-    let room = width.saturating_sub(key.chars().count() + 1).max(least(field, width));
-    format!("{} {}", ending(name, room), middle(key, width.saturating_sub(room + 1)))
+    let room = width
+        .saturating_sub(key.chars().count() + 1)
+        .max(least(field, width));
+    format!(
+        "{} {}",
+        ending(name, room),
+        middle(key, width.saturating_sub(room + 1))
+    )
 }
 
 /// Cuts a text at its beginning.
@@ -56,7 +65,10 @@ mod tests {
         let entry = "ingress net_flows_last_seconds SRC=192.0.2.1 DST=192.0.2.2 PORT=443";
         let cut = |width| fit(entry, "last_seconds", width);
         assert_eq!(cut(70), entry);
-        assert_eq!(cut(56), "…flows_last_seconds SRC=192.0.2.1 DST=192.0.2.2 PORT=443");
+        assert_eq!(
+            cut(56),
+            "…flows_last_seconds SRC=192.0.2.1 DST=192.0.2.2 PORT=443"
+        );
         assert_eq!(cut(40), "…last_seconds SRC=192.0.2.1…2.2 PORT=443");
         assert_eq!(cut(12), "…conds SR…43");
         assert_eq!(room_of_key("last_seconds", 40), 26);
@@ -68,7 +80,10 @@ mod tests {
     #[test]
     fn a_text_without_a_key_loses_its_beginning() {
         let cut = |text, width| fit(text, text, width);
-        assert_eq!((&*cut("abcdef", 4), &*cut("abc", 3), &*cut("abc", 0)), ("…def", "abc", "…"));
+        assert_eq!(
+            (&*cut("abcdef", 4), &*cut("abc", 3), &*cut("abc", 0)),
+            ("…def", "abc", "…")
+        );
         assert_eq!((&*middle("abcdef", 4), &*middle("abc", 0)), ("ab…f", "…"));
     }
 }

@@ -8,8 +8,8 @@ use twinprobe_api::NameList;
 
 use crate::names::addresses::{MOST, NamedAddresses, address};
 
-/// The time after which the view asks for a name again, and the shorter time for an address without a name:
-/// DNS may still be looking.
+/// The time after which the view asks for a name again, and the shorter time for an address without
+/// a name: DNS may still be looking.
 const KEPT: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_secs(5);
 /// The most addresses with stored names.
@@ -47,11 +47,19 @@ impl LiveNames {
         self.names.extend(list);
     }
 
-    /// Adds names to the addresses of a shown entry of this width. The labels of its key stay whole.
+    /// Adds names to the addresses of a shown entry of this width. The labels of its key stay
+    /// whole.
     pub fn beside(&self, entry: &str, width: usize) -> String {
-        let key = entry.find('=').map_or(entry, |at| &entry[entry[..at].rfind(' ').map_or(0, |at| at + 1)..]);
-        let named = words(key).filter(|word| self.names.of(word, usize::MAX).is_some()).count();
-        let room = width.saturating_sub(key.chars().count()).checked_div(named).unwrap_or_default();
+        let key = entry.find('=').map_or(entry, |at| {
+            &entry[entry[..at].rfind(' ').map_or(0, |at| at + 1)..]
+        });
+        let named = words(key)
+            .filter(|word| self.names.of(word, usize::MAX).is_some())
+            .count();
+        let room = width
+            .saturating_sub(key.chars().count())
+            .checked_div(named)
+            .unwrap_or_default();
         let with_name = |part: &str| {
             let value = words(part).next().unwrap_or_default();
             match self.names.of(value, room.saturating_sub(1)) {
@@ -59,13 +67,18 @@ impl LiveNames {
                 None => part.to_owned(),
             }
         };
-        entry.split(' ').map(with_name).collect::<Vec<_>>().join(" ")
+        entry
+            .split(' ')
+            .map(with_name)
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 }
 
 /// Returns the values of the labels in a key.
 fn words(key: &str) -> impl Iterator<Item = &str> {
-    key.split(' ').filter_map(|part| Some(part.split_once('=')?.1))
+    key.split(' ')
+        .filter_map(|part| Some(part.split_once('=')?.1))
 }
 
 #[cfg(test)]
@@ -78,11 +91,14 @@ mod tests {
 
     fn list(addresses: &[(&str, &[&str])]) -> NameList {
         let addresses = addresses.iter().map(|(address, names)| {
-            let names = names.iter().map(|name| json!({ "name": name, "from": "dns" }));
+            let names = names
+                .iter()
+                .map(|name| json!({ "name": name, "from": "dns" }));
             json!({ "address": address, "names": names.collect::<Vec<_>>() })
         });
         let addresses: Vec<_> = addresses.collect();
-        serde_json::from_value(json!({ "kinds": ["dns"], "ports": [], "addresses": addresses })).unwrap()
+        serde_json::from_value(json!({ "kinds": ["dns"], "ports": [], "addresses": addresses }))
+            .unwrap()
     }
 
     #[test]
@@ -91,26 +107,48 @@ mod tests {
         let wanted = |names: &mut LiveNames, later: Duration| {
             names.wanted([FLOW, FLOW, "plain 7"].into_iter(), now + later)
         };
-        assert_eq!(wanted(&mut names, Duration::ZERO), ["192.0.2.1", "192.0.2.2"]);
-        assert!(wanted(&mut names, Duration::ZERO).is_empty(), "they are under way");
-        names.take(list(&[("192.0.2.1", &["db.example"]), ("192.0.2.2", &[])]), now);
+        assert_eq!(
+            wanted(&mut names, Duration::ZERO),
+            ["192.0.2.1", "192.0.2.2"]
+        );
+        assert!(
+            wanted(&mut names, Duration::ZERO).is_empty(),
+            "they are under way"
+        );
+        names.take(
+            list(&[("192.0.2.1", &["db.example"]), ("192.0.2.2", &[])]),
+            now,
+        );
         assert_eq!(wanted(&mut names, AGAIN), ["192.0.2.2"]);
         assert_eq!(wanted(&mut names, KEPT).len(), 2);
-        let many: Vec<String> =
-            (0..=MOST).map(|host| format!("a=10.0.{}.{}", host / 250, host % 250)).collect();
-        assert_eq!(names.wanted(many.iter().map(String::as_str), now).len(), MOST);
+        let many: Vec<String> = (0..=MOST)
+            .map(|host| format!("a=10.0.{}.{}", host / 250, host % 250))
+            .collect();
+        assert_eq!(
+            names.wanted(many.iter().map(String::as_str), now).len(),
+            MOST
+        );
     }
 
     #[test]
     fn names_take_only_the_room_that_keys_leave() {
         let (mut names, now) = (LiveNames::default(), Instant::now());
         assert_eq!(names.beside(FLOW, 80), FLOW);
-        names.take(list(&[("192.0.2.1", &["db.example"]), ("192.0.2.2", &["a-long-name.example"])]), now);
+        names.take(
+            list(&[
+                ("192.0.2.1", &["db.example"]),
+                ("192.0.2.2", &["a-long-name.example"]),
+            ]),
+            now,
+        );
         let wide = "ingress flow_packets source=192.0.2.1 db.example destination=192.0.2.2 a-long-name.example port=53";
         assert_eq!(names.beside(FLOW, 200), wide);
         let narrow = names.beside(FLOW, 62);
         let key = &narrow[narrow.find("source").unwrap()..];
-        assert_eq!(key, "source=192.0.2.1 db.exa… destination=192.0.2.2 a-long… port=53");
+        assert_eq!(
+            key,
+            "source=192.0.2.1 db.exa… destination=192.0.2.2 a-long… port=53"
+        );
         assert!(key.chars().count() <= 62);
         assert_eq!(names.beside(FLOW, 50), FLOW, "there is no room");
     }

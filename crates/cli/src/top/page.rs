@@ -12,17 +12,27 @@ pub struct Sample {
 
 /// Returns the samples of the metrics that probes export; those of the daemon itself are left out.
 pub fn samples(page: &str) -> impl Iterator<Item = Sample> {
-    let lines = page.lines().filter(|line| !line.starts_with(['#', ' ']) && !line.starts_with("twinprobe_"));
+    let lines = page
+        .lines()
+        .filter(|line| !line.starts_with(['#', ' ']) && !line.starts_with("twinprobe_"));
     lines.filter_map(sample)
 }
 
-/// Returns the ends of windows that each probe's interval has given it so far. A missed end makes the next window
-/// longer, and counts as well.
+/// Returns the ends of windows that each probe's interval has given it so far. A missed end makes
+/// the next window longer, and counts as well.
 pub fn scheduled(page: &str) -> BTreeMap<String, u64> {
     let mut ends = BTreeMap::new();
-    let families = ["twinprobe_windows_closed_total{", "twinprobe_window_ticks_missed_total{"];
-    let lines = page.lines().filter(|line| families.iter().any(|family| line.starts_with(family)));
-    for Sample { mut labels, value, .. } in lines.filter_map(sample) {
+    let families = [
+        "twinprobe_windows_closed_total{",
+        "twinprobe_window_ticks_missed_total{",
+    ];
+    let lines = page
+        .lines()
+        .filter(|line| families.iter().any(|family| line.starts_with(family)));
+    for Sample {
+        mut labels, value, ..
+    } in lines.filter_map(sample)
+    {
         if labels.get("by").is_none_or(|by| by == "schedule")
             && let Some(probe) = labels.remove("probe")
         {
@@ -47,7 +57,11 @@ fn sample(line: &str) -> Option<Sample> {
         rest = &rest[1..];
     }
     let value = rest.split_whitespace().next()?.parse().ok()?;
-    Some(Sample { name: name.to_owned(), labels, value })
+    Some(Sample {
+        name: name.to_owned(),
+        labels,
+        value,
+    })
 }
 
 /// Returns the text up to the closing quote, and what follows.
@@ -79,7 +93,10 @@ mod tests {
         let found: Vec<Sample> = samples(page).collect();
         assert_eq!(found.len(), 2);
         assert_eq!(found[0].labels["note"], "a \"b\",\\c}");
-        assert_eq!((found[0].value, found[1].value), (18446744073709551615.0, 7.0));
+        assert_eq!(
+            (found[0].value, found[1].value),
+            (18446744073709551615.0, 7.0)
+        );
     }
 
     #[test]
@@ -87,6 +104,9 @@ mod tests {
         let page = "twinprobe_windows_closed_total{probe=\"a\",by=\"read\"} 9\n\
             twinprobe_windows_closed_total{probe=\"a\",by=\"schedule\"} 5\n\
             twinprobe_window_ticks_missed_total{probe=\"a\"} 2\ntwinprobe_window_ticks_missed_total{probe=\"b\"} 0\n";
-        assert_eq!(scheduled(page), BTreeMap::from([("a".to_owned(), 7), ("b".to_owned(), 0)]));
+        assert_eq!(
+            scheduled(page),
+            BTreeMap::from([("a".to_owned(), 7), ("b".to_owned(), 0)])
+        );
     }
 }

@@ -68,7 +68,9 @@ impl ProbeRow {
 
     /// Tells whether nothing is counted per second, since only requests close the probe's windows.
     pub fn waits(&self) -> bool {
-        self.has_no_interval && self.series.packets().is_none() && self.series.iter().next().is_some()
+        self.has_no_interval
+            && self.series.packets().is_none()
+            && self.series.iter().next().is_some()
     }
 }
 
@@ -154,16 +156,24 @@ impl TopState {
             _ => None,
         };
         self.places = now;
-        self.probes.retain(|name, _| look.probes.iter().any(|probe| probe.name == *name));
+        self.probes
+            .retain(|name, _| look.probes.iter().any(|probe| probe.name == *name));
         let ends = scheduled(&look.page);
         for status in &look.probes {
             let row = self.probes.entry(status.name.clone()).or_default();
             let samples = by_probe.remove(status.name.as_str()).unwrap_or_default();
-            let times = PageTimes { elapsed: look.elapsed, ends: ends.get(&status.name).copied() };
+            let times = PageTimes {
+                elapsed: look.elapsed,
+                ends: ends.get(&status.name).copied(),
+            };
             row.series.update(&samples, status.config.as_ref(), times);
             row.update(status, &look);
         }
-        if self.selected.as_ref().is_none_or(|name| !self.probes.contains_key(name)) {
+        if self
+            .selected
+            .as_ref()
+            .is_none_or(|name| !self.probes.contains_key(name))
+        {
             self.selected = self.rows().first().map(|row| row.name.clone());
             self.view = TopView::Probes;
         }
@@ -171,8 +181,15 @@ impl TopState {
 
     /// Returns the addresses on the screen that need a name now.
     pub fn unnamed(&mut self) -> Vec<String> {
-        let Some(mut names) = self.names.take() else { return Vec::new() };
-        let shown = self.entries().into_iter().skip(self.scroll).take(SHOWN).map(|series| &*series.name);
+        let Some(mut names) = self.names.take() else {
+            return Vec::new();
+        };
+        let shown = self
+            .entries()
+            .into_iter()
+            .skip(self.scroll)
+            .take(SHOWN)
+            .map(|series| &*series.name);
         let wanted = names.wanted(shown, Instant::now());
         self.names = Some(names);
         wanted
@@ -194,7 +211,9 @@ impl TopState {
             self.scroll = 0;
             return true;
         }
-        let Some(action) = action(key) else { return true };
+        let Some(action) = action(key) else {
+            return true;
+        };
         // Any key closes the help.
         if std::mem::take(&mut self.help) && action != Action::Quit {
             return true;
@@ -208,7 +227,9 @@ impl TopState {
             Action::Sort => self.sort = self.sort.next(),
             Action::Faster => self.interval = (self.interval / 2).max(SHORTEST),
             Action::Slower => self.interval = (self.interval * 2).min(LONGEST),
-            Action::Open => (self.view, self.scroll, self.filter) = (TopView::Entries, 0, String::new()),
+            Action::Open => {
+                (self.view, self.scroll, self.filter) = (TopView::Entries, 0, String::new())
+            }
             Action::Back if self.view == TopView::Probes => self.filter.clear(),
             Action::Back => (self.view, self.filter) = (TopView::Probes, String::new()),
             Action::Up => self.step(-1),
@@ -224,15 +245,28 @@ impl TopState {
             return;
         }
         let names: Vec<String> = self.rows().iter().map(|row| row.name.clone()).collect();
-        let at = names.iter().position(|name| Some(name) == self.selected.as_ref());
-        let next = at.map_or(0, |at| at.saturating_add_signed(by).min(names.len().saturating_sub(1)));
+        let at = names
+            .iter()
+            .position(|name| Some(name) == self.selected.as_ref());
+        let next = at.map_or(0, |at| {
+            at.saturating_add_signed(by)
+                .min(names.len().saturating_sub(1))
+        });
         self.selected = names.get(next).cloned();
     }
 
     /// The probes that are shown, in their order.
     pub fn rows(&self) -> Vec<&ProbeRow> {
-        let filter = if self.view == TopView::Probes { self.filter.as_str() } else { "" };
-        let mut rows: Vec<&ProbeRow> = self.probes.values().filter(|row| row.name.contains(filter)).collect();
+        let filter = if self.view == TopView::Probes {
+            self.filter.as_str()
+        } else {
+            ""
+        };
+        let mut rows: Vec<&ProbeRow> = self
+            .probes
+            .values()
+            .filter(|row| row.name.contains(filter))
+            .collect();
         let number = |row: &ProbeRow| match self.sort {
             Column::Packets => row.packets,
             Column::Time => row.time.map(|(time, _)| time),
@@ -240,7 +274,9 @@ impl TopState {
             Column::Name => None,
         };
         rows.sort_by(|a, b| {
-            let by_number = number(b).unwrap_or(-1.0).total_cmp(&number(a).unwrap_or(-1.0));
+            let by_number = number(b)
+                .unwrap_or(-1.0)
+                .total_cmp(&number(a).unwrap_or(-1.0));
             by_number.then_with(|| a.name.cmp(&b.name))
         });
         if self.reversed {
@@ -255,12 +291,22 @@ impl TopState {
 
     /// The entries of the selected probe, the largest rates first.
     pub fn entries(&self) -> Vec<&TopSeries> {
-        let filter = if self.view == TopView::Entries { self.filter.as_str() } else { "" };
-        let all = self.selected().into_iter().flat_map(|row| row.series.iter());
-        let mut entries: Vec<&TopSeries> = all.filter(|series| series.name.contains(filter)).collect();
+        let filter = if self.view == TopView::Entries {
+            self.filter.as_str()
+        } else {
+            ""
+        };
+        let all = self
+            .selected()
+            .into_iter()
+            .flat_map(|row| row.series.iter());
+        let mut entries: Vec<&TopSeries> =
+            all.filter(|series| series.name.contains(filter)).collect();
         entries.sort_by(|a, b| {
             let ((rate, value), (other, its)) = (b.rank(), a.rank());
-            rate.total_cmp(&other).then(value.total_cmp(&its)).then_with(|| a.name.cmp(&b.name))
+            rate.total_cmp(&other)
+                .then(value.total_cmp(&its))
+                .then_with(|| a.name.cmp(&b.name))
         });
         if self.sort == Column::Name {
             entries.sort_by(|a, b| a.name.cmp(&b.name));
@@ -271,19 +317,33 @@ impl TopState {
         entries
     }
 
-    /// The packets per second, and the share of a CPU that all probes take. A packet counts once at each interface and
-    /// direction, for any number of probes and hooks that see it. The counters of the interfaces give this number. For
-    /// another machine they are not known, and the probe with the highest count represents all.
+    /// The packets per second, and the share of a CPU that all probes take. A packet counts once at
+    /// each interface and direction, for any number of probes and hooks that see it. The counters
+    /// of the interfaces give this number. For another machine they are not known, and the probe
+    /// with the highest count represents all.
     pub fn total(&self) -> (f64, f64) {
-        let most = || self.probes.values().filter_map(|row| row.packets).max_by(f64::total_cmp);
+        let most = || {
+            self.probes
+                .values()
+                .filter_map(|row| row.packets)
+                .max_by(f64::total_cmp)
+        };
         let packets = self.passed.or_else(most).unwrap_or_default();
-        (packets, self.probes.values().filter_map(ProbeRow::share).fold(0.0, |sum, share| sum + share))
+        (
+            packets,
+            self.probes
+                .values()
+                .filter_map(ProbeRow::share)
+                .fold(0.0, |sum, share| sum + share),
+        )
     }
 }
 
 /// The packets by which places have grown.
 fn grown(before: &PlaceCounts, now: &PlaceCounts) -> f64 {
-    let grown = now.iter().filter_map(|(place, packets)| Some(packets.saturating_sub(*before.get(place)?)));
+    let grown = now
+        .iter()
+        .filter_map(|(place, packets)| Some(packets.saturating_sub(*before.get(place)?)));
     grown.sum::<u64>() as f64
 }
 
@@ -291,53 +351,46 @@ impl ProbeRow {
     fn update(&mut self, status: &ProbeStatus, look: &Look) {
         (self.name, self.state) = (status.name.clone(), status.state.to_string());
         (self.reason, self.places) = (status.reason.clone(), places(status));
-        let live = status.cost.iter().flat_map(|cost| &cost.live).filter(|live| live.packets > 0);
+        let live = status
+            .cost
+            .iter()
+            .flat_map(|cost| &cost.live)
+            .filter(|live| live.packets > 0);
         let (packets, time) = live.fold((0.0, 0.0), |(packets, time), live| {
-            (packets + live.packets as f64, time + live.packets as f64 * live.ns_per_packet)
+            (
+                packets + live.packets as f64,
+                time + live.packets as f64 * live.ns_per_packet,
+            )
         });
-        let tried = status.cost.iter().flat_map(|cost| cost.tried.directions.values());
-        let tried =
-            tried.filter_map(|cost| Some(cost.run.as_ref()?.ns_per_packet as f64)).max_by(f64::total_cmp);
-        self.time =
-            if packets > 0.0 { Some((time / packets, true)) } else { tried.map(|tried| (tried, false)) };
+        let tried = status
+            .cost
+            .iter()
+            .flat_map(|cost| cost.tried.directions.values());
+        let tried = tried
+            .filter_map(|cost| Some(cost.run.as_ref()?.ns_per_packet as f64))
+            .max_by(f64::total_cmp);
+        self.time = if packets > 0.0 {
+            Some((time / packets, true))
+        } else {
+            tried.map(|tried| (tried, false))
+        };
         let seen = look.seen(status);
-        let grown = seen.zip(self.seen).map(|(now, before)| now.saturating_sub(before) as f64);
-        let of_interfaces =
-            grown.zip(look.elapsed).map(|(grown, elapsed)| grown / elapsed.as_secs_f64().max(0.001));
+        let grown = seen
+            .zip(self.seen)
+            .map(|(now, before)| now.saturating_sub(before) as f64);
+        let of_interfaces = grown
+            .zip(look.elapsed)
+            .map(|(grown, elapsed)| grown / elapsed.as_secs_f64().max(0.001));
         self.seen = seen;
         self.packets = self.series.packets().or(of_interfaces);
-        let window = status.config.as_ref().and_then(|config| config.window.as_ref());
+        let window = status
+            .config
+            .as_ref()
+            .and_then(|config| config.window.as_ref());
         self.has_no_interval = window.is_none_or(|window| window.interval.is_none());
         push(&mut self.history, self.packets);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn without_counters_of_interfaces_the_heading_has_the_rate_of_windows() {
-        let status = json!({ "name": "p", "state": "running", "revision": 1, "created": "", "programs": {},
-            "warnings": [], "interfaces": [],
-            "windows": { "retained": 0, "bytes": 0, "oldest": null, "newest": null, "lost": 0, "damaged": 0 },
-            "config": { "window": { "interval": "2s" },
-                "ingress": { "metrics": [{ "name": "packets", "snapshot": true }] } } });
-        let status: ProbeStatus = serde_json::from_value(status).unwrap();
-        let mut state = TopState::new("unix:/s".to_owned(), Duration::from_secs(1));
-        let mut rate = |packets: u64, ends: u64| {
-            let page = format!(
-                "twinprobe_windows_closed_total{{probe=\"p\",by=\"schedule\"}} {ends}\n\
-                 packets_total{{probe=\"p\",direction=\"ingress\"}} {packets}\n"
-            );
-            let elapsed = Some(Duration::from_secs(1));
-            state.look(Ok(Look { probes: vec![status.clone()], page, elapsed, ..Look::default() }));
-            state.total().0
-        };
-        let seen =
-            [(0, 5), (600, 6), (600, 6), (1_200, 7), (1_200, 7)].map(|(packets, ends)| rate(packets, ends));
-        assert_eq!(seen, [0.0, 300.0, 300.0, 300.0, 300.0]);
-    }
-}
+mod tests;

@@ -21,7 +21,8 @@ use crate::top::feed::Feed;
 use crate::top::names::LiveNames;
 use crate::top::state::TopState;
 
-/// Shows all probes live: packets, time per packet, share of a CPU, and the entries that count most. `?` lists the keys.
+/// Shows all probes live: packets, time per packet, share of a CPU, and the entries that count
+/// most. `?` lists the keys.
 #[derive(Debug, Args)]
 pub struct Top {
     /// Time between two updates of the screen
@@ -37,12 +38,17 @@ impl Top {
         let client = session.fleet.one()?;
         let server = session.fleet.nodes()[0].server.clone();
         let mut feed = Feed::new(client, matches!(server, Server::Unix(_)));
-        // If the daemon can't be reached at the start, the command fails before it changes the screen.
+        // If the daemon can't be reached at the start, the command fails before it changes the
+        // screen.
         let first = feed.look().await?;
         let mut state = TopState::new(session.fleet.nodes()[0].name.clone(), self.interval);
         state.look(Ok(first));
         if self.names {
-            let kinds = client.names(&[Ipv4Addr::LOCALHOST.to_string()], &[]).await?.read()?.kinds;
+            let kinds = client
+                .names(&[Ipv4Addr::LOCALHOST.to_string()], &[])
+                .await?
+                .read()?
+                .kinds;
             if kinds.is_empty() {
                 return Err(CommandError::NoNames);
             }
@@ -71,7 +77,9 @@ async fn show(
     let mut names = JoinSet::new();
     let mut last = Instant::now();
     loop {
-        terminal.draw(|frame| draw(frame, state)).map_err(CommandError::Terminal)?;
+        terminal
+            .draw(|frame| draw(frame, state))
+            .map_err(CommandError::Terminal)?;
         tokio::select! {
             event = events.recv() => match event {
                 Some(Event::Key(key)) if key.kind != KeyEventKind::Release => {

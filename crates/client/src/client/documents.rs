@@ -44,8 +44,8 @@ struct ShapeLine {
 }
 
 impl Client {
-    /// `GET /v1/probes/{name}/windows?documents=true&shape=true`: at most `limit` windows after `after`. A daemon that does not know
-    /// the request refuses it with 400.
+    /// `GET /v1/probes/{name}/windows?documents=true&shape=true`: at most `limit` windows after
+    /// `after`. A daemon that does not know the request refuses it with 400.
     pub async fn documents(
         &self,
         name: &str,
@@ -58,7 +58,14 @@ impl Client {
         let (call, response) = self.transport.send(request).await?;
         let most = self.transport.most;
         let (buffer, listing) = (Vec::new(), Listing::default());
-        let mut documents = WindowDocuments { call, response, listing, buffer, at: 0, most };
+        let mut documents = WindowDocuments {
+            call,
+            response,
+            listing,
+            buffer,
+            at: 0,
+            most,
+        };
         let first = documents.line().await?.unwrap_or_default();
         documents.listing = documents.parsed(&first)?;
         Ok(documents)
@@ -68,7 +75,9 @@ impl Client {
 impl WindowDocuments {
     /// Waits for the next line; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<WindowLine>, ClientError> {
-        let Some(line) = self.line().await? else { return Ok(None) };
+        let Some(line) = self.line().await? else {
+            return Ok(None);
+        };
         Ok(Some(if line == b"null" {
             WindowLine::Removed
         } else if line.starts_with(br#"{"shape":"#) {
@@ -79,8 +88,10 @@ impl WindowDocuments {
     }
 
     fn parsed<T: DeserializeOwned>(&self, line: &[u8]) -> Result<T, ClientError> {
-        serde_json::from_slice(line)
-            .map_err(|source| ClientError::Content { call: self.call.clone(), source })
+        serde_json::from_slice(line).map_err(|source| ClientError::Content {
+            call: self.call.clone(),
+            source,
+        })
     }
 
     async fn line(&mut self) -> Result<Option<Vec<u8>>, ClientError> {
@@ -99,7 +110,10 @@ impl WindowDocuments {
             self.buffer.shrink_to(KEPT);
             (self.at, searched) = (0, self.buffer.len());
             if searched > self.most {
-                return Err(ClientError::TooLarge { call: self.call.clone(), most: self.most });
+                return Err(ClientError::TooLarge {
+                    call: self.call.clone(),
+                    most: self.most,
+                });
             }
             let chunk = self.response.chunk().await;
             match chunk.map_err(|error| ClientError::exchange(&self.call, error))? {

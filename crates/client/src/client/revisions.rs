@@ -8,8 +8,8 @@ use crate::answer::Answer;
 use crate::error::ClientError;
 
 impl Client {
-    /// `PUT /v1/probes/{name}` if the probe still has the tag `etag`; otherwise the daemon refuses with
-    /// 412.
+    /// `PUT /v1/probes/{name}` if the probe still has the tag `etag`; otherwise the daemon refuses
+    /// with 412.
     pub async fn replace(
         &self,
         name: &str,
@@ -17,7 +17,9 @@ impl Client {
         etag: &str,
         message: Option<&str>,
     ) -> Result<Answer<ProbeStatus>, ClientError> {
-        let request = self.probe(Method::PUT, name, [], JSON)?.header("if-match", etag);
+        let request = self
+            .probe(Method::PUT, name, [], JSON)?
+            .header("if-match", etag);
         self.whole(explained(request, message).json(config)).await
     }
 
@@ -32,7 +34,8 @@ impl Client {
 
     /// `GET /v1/probes/{name}/revisions`.
     pub async fn revisions(&self, name: &str) -> Result<Answer<RevisionList>, ClientError> {
-        self.whole(self.probe(Method::GET, name, ["revisions"], JSON)?).await
+        self.whole(self.probe(Method::GET, name, ["revisions"], JSON)?)
+            .await
     }
 
     /// `POST /v1/probes/{name}/mark`: a line with this text in the audit log.

@@ -36,7 +36,10 @@ pub enum ConvertError {
 
 impl ConvertError {
     pub(super) fn field(at: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self::Field { at: at.into(), problem: problem.into() }
+        Self::Field {
+            at: at.into(),
+            problem: problem.into(),
+        }
     }
 }
 
@@ -48,16 +51,23 @@ pub(super) fn text<'a>(
 ) -> Result<Option<&'a str>, ConvertError> {
     match object.get(name) {
         None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => {
-            Ok(Some(text).filter(|text| !text.trim().is_empty()).map(String::as_str))
-        }
-        Some(_) => Err(ConvertError::field(format!("{at}{name}"), "is not a string")),
+        Some(Value::String(text)) => Ok(Some(text)
+            .filter(|text| !text.trim().is_empty())
+            .map(String::as_str)),
+        Some(_) => Err(ConvertError::field(
+            format!("{at}{name}"),
+            "is not a string",
+        )),
     }
 }
 
 /// Turns any text into the name of a probe.
 pub(super) fn probe_name(text: &str) -> String {
-    let words = text.split(|char: char| !char.is_ascii_alphanumeric() && char != '_' && char != '.');
-    let words: Vec<String> = words.filter(|word| !word.is_empty()).map(str::to_ascii_lowercase).collect();
+    let words =
+        text.split(|char: char| !char.is_ascii_alphanumeric() && char != '_' && char != '.');
+    let words: Vec<String> = words
+        .filter(|word| !word.is_empty())
+        .map(str::to_ascii_lowercase)
+        .collect();
     words.join("-")
 }

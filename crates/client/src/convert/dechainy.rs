@@ -32,7 +32,8 @@ const LEVELS: [(&str, u64); 8] = [
 /// Tells whether this is a configuration of DeChainy.
 pub fn is_one(object: &Map<String, Value>) -> bool {
     let has = |name: &&str| object.contains_key(*name);
-    ["probes", "clusters"].iter().any(has) || object.contains_key("interface") && DIRECTIONS.iter().any(has)
+    ["probes", "clusters"].iter().any(has)
+        || object.contains_key("interface") && DIRECTIONS.iter().any(has)
 }
 
 /// Adds the probes of a configuration, including the probes of its clusters.
@@ -41,24 +42,34 @@ pub fn convert(
     wishes: &Wishes,
     converted: &mut Converted,
 ) -> Result<(), ConvertError> {
-    let lists = ["probes", "clusters"].into_iter().filter_map(|name| Some((name, object.get(name)?)));
+    let lists = ["probes", "clusters"]
+        .into_iter()
+        .filter_map(|name| Some((name, object.get(name)?)));
     let lists: Vec<(&str, &Value)> = lists.collect();
     if lists.is_empty() {
         return probe(object, "", wishes, converted);
     }
     for (list, value) in lists {
-        let members = value.as_array().ok_or_else(|| ConvertError::field(list, "is not a list"))?;
+        let members = value
+            .as_array()
+            .ok_or_else(|| ConvertError::field(list, "is not a list"))?;
         for (number, member) in members.iter().enumerate() {
             let at = format!("{list}[{number}]");
-            let member = member.as_object().ok_or_else(|| ConvertError::field(&at, "is not an object"))?;
+            let member = member
+                .as_object()
+                .ok_or_else(|| ConvertError::field(&at, "is not an object"))?;
             if list == "probes" {
                 probe(member, &format!("{at}."), wishes, converted)?;
                 continue;
             }
             let cluster = text(member, "name", &format!("{at}."))?.unwrap_or(&at);
-            converted.notes.push(format!("{cluster}: the probes of a cluster become separate probes"));
-            let inside =
-                Map::from_iter([("probes".to_owned(), member.get("probes").cloned().unwrap_or_default())]);
+            converted.notes.push(format!(
+                "{cluster}: the probes of a cluster become separate probes"
+            ));
+            let inside = Map::from_iter([(
+                "probes".to_owned(),
+                member.get("probes").cloned().unwrap_or_default(),
+            )]);
             convert(&inside, wishes, converted)?;
         }
     }
@@ -72,11 +83,22 @@ fn probe(
     converted: &mut Converted,
 ) -> Result<(), ConvertError> {
     let plugin = text(object, "plugin", at)?;
-    let name = wishes.name.clone().or(text(object, "name", at)?.map(probe_name));
-    let name = name.or_else(|| plugin.map(probe_name)).unwrap_or_else(|| "dechainy".to_owned());
-    let interface = wishes.interface.as_deref().or(text(object, "interface", at)?);
+    let name = wishes
+        .name
+        .clone()
+        .or(text(object, "name", at)?.map(probe_name));
+    let name = name
+        .or_else(|| plugin.map(probe_name))
+        .unwrap_or_else(|| "dechainy".to_owned());
+    let interface = wishes
+        .interface
+        .as_deref()
+        .or(text(object, "interface", at)?);
     let interface = interface.ok_or_else(|| {
-        ConvertError::field(format!("{at}interface"), "is missing; give one by --interface")
+        ConvertError::field(
+            format!("{at}interface"),
+            "is missing; give one by --interface",
+        )
     })?;
     let (hook, mode) = hook(object, at)?;
     let mut found = Vec::new();
@@ -90,20 +112,36 @@ fn probe(
         ));
         return Ok(());
     }
-    let mut tables: Vec<Vec<Declared>> = found.iter().map(|(_, source, _)| declared(source)).collect();
-    if !tables.iter().flatten().any(|table| table.swap || table.empty || table.export) {
+    let mut tables: Vec<Vec<Declared>> = found
+        .iter()
+        .map(|(_, source, _)| declared(source))
+        .collect();
+    if !tables
+        .iter()
+        .flatten()
+        .any(|table| table.swap || table.empty || table.export)
+    {
         converted.notes.push(format!(
             "{name}: no table has __attributes__, so every table is read as it is; leave out tables that no client reads, add \
              snapshot and init where a window is wanted"
         ));
-        tables.iter_mut().flatten().for_each(|table| table.export = true);
+        tables
+            .iter_mut()
+            .flatten()
+            .for_each(|table| table.export = true);
     }
     let shared: Vec<&str> = match &tables[..] {
         [ingress, egress] => {
             let is_shared = |table: &&Declared| {
-                egress.iter().any(|other| other.name == table.name && (other.is_extern || table.is_extern))
+                egress
+                    .iter()
+                    .any(|other| other.name == table.name && (other.is_extern || table.is_extern))
             };
-            ingress.iter().filter(is_shared).map(|table| table.name.as_str()).collect()
+            ingress
+                .iter()
+                .filter(is_shared)
+                .map(|table| table.name.as_str())
+                .collect()
         }
         _ => Vec::new(),
     };
@@ -124,21 +162,36 @@ fn probe(
             configured["defines"] = json!(defines);
         }
         // Tables that both directions share are read once.
-        let own = tables[number].iter().filter(|table| number == 0 || !shared.contains(&table.name.as_str()));
-        let metrics: Vec<Value> = own.filter_map(|table| metric(table, &name, converted)).collect();
-        resets |= metrics.iter().any(|metric| metric.get("snapshot").or(metric.get("init")).is_some());
+        let own = tables[number]
+            .iter()
+            .filter(|table| number == 0 || !shared.contains(&table.name.as_str()));
+        let metrics: Vec<Value> = own
+            .filter_map(|table| metric(table, &name, converted))
+            .collect();
+        resets |= metrics
+            .iter()
+            .any(|metric| metric.get("snapshot").or(metric.get("init")).is_some());
         configured["metrics"] = json!(metrics);
         probe[*direction] = configured;
     }
-    if let Some(seconds) = object.get("time_window").and_then(Value::as_f64).filter(|_| resets) {
+    if let Some(seconds) = object
+        .get("time_window")
+        .and_then(Value::as_f64)
+        .filter(|_| resets)
+    {
         probe["window"] = json!({ "interval": format!("{}ms", (seconds * 1000.0).round() as u64) });
     }
     for (field, instead) in [
-        ("cp_function", "read GET /v1/probes/NAME/metrics or its windows, and act outside of the daemon"),
+        (
+            "cp_function",
+            "read GET /v1/probes/NAME/metrics or its windows, and act outside of the daemon",
+        ),
         ("files", "copy the included files into the source"),
     ] {
         if object.get(field).is_some_and(|value| !value.is_null()) {
-            converted.notes.push(format!("{name}: {field} is left out; {instead}"));
+            converted
+                .notes
+                .push(format!("{name}: {field} is left out; {instead}"));
         }
     }
     converted.probes.push(probe);
@@ -146,7 +199,10 @@ fn probe(
 }
 
 /// Returns our hook and mode for theirs.
-fn hook(object: &Map<String, Value>, at: &str) -> Result<(&'static str, Option<&'static str>), ConvertError> {
+fn hook(
+    object: &Map<String, Value>,
+    at: &str,
+) -> Result<(&'static str, Option<&'static str>), ConvertError> {
     let mode = match object.get("mode") {
         None | Some(Value::Null) => return Ok(("tc", None)),
         Some(Value::Number(number)) => {
@@ -161,7 +217,12 @@ fn hook(object: &Map<String, Value>, at: &str) -> Result<(&'static str, Option<&
             name.to_owned()
         }
         Some(Value::String(text)) => text.to_ascii_uppercase(),
-        Some(_) => return Err(ConvertError::field(format!("{at}mode"), "is neither a name nor a number")),
+        Some(_) => {
+            return Err(ConvertError::field(
+                format!("{at}mode"),
+                "is neither a name nor a number",
+            ));
+        }
     };
     let known = MODES.into_iter().find(|(name, ..)| *name == mode);
     known.map(|(_, hook, mode)| (hook, mode)).ok_or_else(|| {
@@ -185,26 +246,46 @@ fn source(
     let (code, flags) = match object.get(direction) {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::String(code)) => (Some(code.as_str()), None),
-        Some(Value::Object(hook)) => (text(hook, "code", &format!("{at}{direction}."))?, hook.get("cflags")),
+        Some(Value::Object(hook)) => (
+            text(hook, "code", &format!("{at}{direction}."))?,
+            hook.get("cflags"),
+        ),
         Some(_) => {
-            return Err(ConvertError::field(format!("{at}{direction}"), "is neither a source nor an object"));
+            return Err(ConvertError::field(
+                format!("{at}{direction}"),
+                "is neither a source nor an object",
+            ));
         }
     };
-    let Some(code) = code.filter(|code| !code.trim().is_empty()) else { return Ok(None) };
+    let Some(code) = code.filter(|code| !code.trim().is_empty()) else {
+        return Ok(None);
+    };
     let mut defines = Map::new();
     let level = match object.get("log_level") {
-        Some(Value::String(name)) => LEVELS.iter().find(|(known, _)| known == name).map(|(_, level)| *level),
+        Some(Value::String(name)) => LEVELS
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, level)| *level),
         Some(level) => level.as_u64(),
         None => None,
     };
     if let Some(level) = level {
         defines.insert("LOG_LEVEL".to_owned(), json!(level.to_string()));
     }
-    let flags = flags.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let flags = flags
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
     for flag in flags {
-        match flag.strip_prefix("-D").map(|define| define.split_once('=').unwrap_or((define, "1"))) {
+        match flag
+            .strip_prefix("-D")
+            .map(|define| define.split_once('=').unwrap_or((define, "1")))
+        {
             Some((name, value)) => drop(defines.insert(name.to_owned(), json!(value))),
-            None => converted.notes.push(format!("{probe}: the flag {flag} of {direction} is left out")),
+            None => converted.notes.push(format!(
+                "{probe}: the flag {flag} of {direction} is left out"
+            )),
         }
     }
     Ok(Some((direction, code.to_owned(), defines)))
@@ -223,9 +304,11 @@ fn metric(table: &Declared, probe: &str, converted: &mut Converted) -> Option<Va
     if !table.export && !table.empty {
         return None;
     }
-    for (field, value, wanted) in
-        [("snapshot", true, table.swap), ("init", true, table.empty), ("export", false, !table.export)]
-    {
+    for (field, value, wanted) in [
+        ("snapshot", true, table.swap),
+        ("init", true, table.empty),
+        ("export", false, !table.export),
+    ] {
         if wanted {
             metric[field] = json!(value);
         }

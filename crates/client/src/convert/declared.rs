@@ -13,11 +13,15 @@ pub struct Declared {
     pub has_events: bool,
 }
 
-/// Returns the tables that begin a line. Alternatives of the preprocessor may declare a table several times:
-/// each feature counts anywhere, as in DeChainy.
+/// Returns the tables that begin a line. Alternatives of the preprocessor may declare a table
+/// several times: each feature counts anywhere, as in DeChainy.
 pub fn declared(source: &str) -> Vec<Declared> {
     let mut found: Vec<Declared> = Vec::new();
-    for line in source.lines().map(str::trim).filter(|line| line.starts_with("BPF_")) {
+    for line in source
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with("BPF_"))
+    {
         let Some(table) = table(line) else { continue };
         match found.iter_mut().find(|known| known.name == table.name) {
             None => found.push(table),
@@ -38,13 +42,22 @@ fn table(line: &str) -> Option<Declared> {
     // (type, key, leaf, name, ...), (type, name, ...), (name, ...)
     let at = match kind.trim() {
         kind if kind.starts_with("BPF_TABLE") || kind.starts_with("BPF_F_TABLE") => 3,
-        kind if kind.starts_with("BPF_QUEUESTACK") || kind == "BPF_PERF" || kind == "BPF_PERF_SHARED" => 1,
+        kind if kind.starts_with("BPF_QUEUESTACK")
+            || kind == "BPF_PERF"
+            || kind == "BPF_PERF_SHARED" =>
+        {
+            1
+        }
         _ => 0,
     };
     let name = arguments.get(at)?.trim().to_owned();
-    let features = rest.split_once("__attributes__").map_or("", |(_, features)| features);
+    let features = rest
+        .split_once("__attributes__")
+        .map_or("", |(_, features)| features);
     let has = |feature: &str| {
-        features.split(|char: char| !char.is_ascii_alphanumeric()).any(|word| word == feature)
+        features
+            .split(|char: char| !char.is_ascii_alphanumeric())
+            .any(|word| word == feature)
     };
     Some(Declared {
         swap: has("SWAP"),

@@ -10,12 +10,18 @@ const PATHS: [(&str, &str); 2] = [("ingress", "ingress-path"), ("egress", "egres
 /// The place of the data plane in the configuration of a cube.
 const DATA_PLANES: [&str; 2] = ["dataplane-config", "dataplane"];
 
-/// Returns the data plane in a configuration of dynmon. The configuration is a data plane, or that of a cube
-/// which contains a data plane.
+/// Returns the data plane in a configuration of dynmon. The configuration is a data plane, or that
+/// of a cube which contains a data plane.
 pub fn data_plane(object: &Map<String, Value>) -> Option<&Map<String, Value>> {
-    let has_path = |object: &Map<String, Value>| PATHS.iter().any(|(_, path)| object.contains_key(*path));
-    let inside = DATA_PLANES.iter().filter_map(|name| object.get(*name)?.as_object());
-    [object].into_iter().chain(inside).find(|object| has_path(object))
+    let has_path =
+        |object: &Map<String, Value>| PATHS.iter().any(|(_, path)| object.contains_key(*path));
+    let inside = DATA_PLANES
+        .iter()
+        .filter_map(|name| object.get(*name)?.as_object());
+    [object]
+        .into_iter()
+        .chain(inside)
+        .find(|object| has_path(object))
 }
 
 /// Adds the probe of a data plane in the configuration `cube`.
@@ -29,17 +35,31 @@ pub fn convert(
     let mut labels = Vec::new();
     let (mut directions, mut title) = (Vec::new(), None);
     for (direction, path) in PATHS {
-        let Some(section) = data_plane.get(path).filter(|section| !section.is_null()) else { continue };
-        let section = section.as_object().ok_or_else(|| ConvertError::field(path, "is not an object"))?;
-        let Some(code) = text(section, "code", &format!("{path}."))? else { continue };
+        let Some(section) = data_plane.get(path).filter(|section| !section.is_null()) else {
+            continue;
+        };
+        let section = section
+            .as_object()
+            .ok_or_else(|| ConvertError::field(path, "is not an object"))?;
+        let Some(code) = text(section, "code", &format!("{path}."))? else {
+            continue;
+        };
         title = title.or(text(section, "name", &format!("{path}."))?);
         let begin = labels.len();
         let mut metrics = metrics(section, path, &mut labels, converted)?;
         distinct::rename(&mut metrics, &mut labels[begin..], converted);
-        let mut configured = json!({ "hook": "tc", "dialect": "bcc", "source": code, "metrics": metrics });
-        if let Some(xdp) = xdp.as_deref().filter(|kind| direction == "ingress" && kind.contains("XDP")) {
+        let mut configured =
+            json!({ "hook": "tc", "dialect": "bcc", "source": code, "metrics": metrics });
+        if let Some(xdp) = xdp
+            .as_deref()
+            .filter(|kind| direction == "ingress" && kind.contains("XDP"))
+        {
             configured["hook"] = json!("xdp");
-            configured["mode"] = json!(if xdp.contains("DRV") { "native" } else { "generic" });
+            configured["mode"] = json!(if xdp.contains("DRV") {
+                "native"
+            } else {
+                "generic"
+            });
         }
         directions.push((direction, configured));
     }
@@ -47,12 +67,19 @@ pub fn convert(
         return Ok(());
     }
     let cube_name = text(cube, "name", "")?;
-    let name = wishes.name.clone().or_else(|| cube_name.or(title).map(probe_name));
+    let name = wishes
+        .name
+        .clone()
+        .or_else(|| cube_name.or(title).map(probe_name));
     let interface = wishes.interface.as_deref().or(text(cube, "parent", "")?);
     let interface = interface.ok_or_else(|| {
-        ConvertError::field("interface", "the configuration names none; give one by --interface")
+        ConvertError::field(
+            "interface",
+            "the configuration names none; give one by --interface",
+        )
     })?;
-    let mut probe = json!({ "name": name.unwrap_or_else(|| "dynmon".to_owned()), "interface": interface });
+    let mut probe =
+        json!({ "name": name.unwrap_or_else(|| "dynmon".to_owned()), "interface": interface });
     if let Some(labels) = labels_of_all(&labels, converted) {
         probe["labels"] = labels;
     }
@@ -72,12 +99,19 @@ fn metrics(
     let configs = match section.get("metric-configs") {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::Array(configs)) => configs,
-        Some(_) => return Err(ConvertError::field(format!("{path}.metric-configs"), "is not a list")),
+        Some(_) => {
+            return Err(ConvertError::field(
+                format!("{path}.metric-configs"),
+                "is not a list",
+            ));
+        }
     };
     let mut metrics = Vec::new();
     for (number, config) in configs.iter().enumerate() {
         let at = format!("{path}.metric-configs[{number}]");
-        let config = config.as_object().ok_or_else(|| ConvertError::field(&at, "is not an object"))?;
+        let config = config
+            .as_object()
+            .ok_or_else(|| ConvertError::field(&at, "is not an object"))?;
         let inside = format!("{at}.");
         let map = text(config, "map-name", &inside)?;
         let map = map.ok_or_else(|| ConvertError::field(&at, "has no map-name"))?;
@@ -102,9 +136,16 @@ fn metrics(
                      histogram if its map has btf_decl_tag(\"histogram\")"
                 ));
             }
-            let list = metadata.get("labels").and_then(Value::as_array).into_iter().flatten();
+            let list = metadata
+                .get("labels")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten();
             let label = |label: &Value| {
-                Some((label.get("name")?.as_str()?.to_owned(), label.get("value")?.as_str()?.to_owned()))
+                Some((
+                    label.get("name")?.as_str()?.to_owned(),
+                    label.get("value")?.as_str()?.to_owned(),
+                ))
             };
             labels.push((name.to_owned(), list.filter_map(label).collect()));
         } else {
@@ -120,12 +161,19 @@ fn labels_of_all(labels: &[(String, DistinctLabels)], converted: &mut Converted)
     let (_, first) = labels.first()?;
     let common: DistinctLabels = first
         .iter()
-        .filter(|(name, value)| labels.iter().all(|(_, labels)| labels.get(*name) == Some(value)))
+        .filter(|(name, value)| {
+            labels
+                .iter()
+                .all(|(_, labels)| labels.get(*name) == Some(value))
+        })
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     for (metric, labels) in labels {
-        let own: Vec<&str> =
-            labels.keys().filter(|name| !common.contains_key(*name)).map(String::as_str).collect();
+        let own: Vec<&str> = labels
+            .keys()
+            .filter(|name| !common.contains_key(*name))
+            .map(String::as_str)
+            .collect();
         if !own.is_empty() {
             let own = own.join(", ");
             converted.notes.push(format!(

@@ -33,7 +33,11 @@ pub fn error(body: &[u8]) -> Option<String> {
 pub fn range_answer(body: &[u8]) -> Result<Vec<SampleSeries>, String> {
     let answer: RangeAnswer = serde_json::from_slice(body)
         .map_err(|error| format!("it does not answer as Prometheus does: {error}"))?;
-    let none = || answer.error.unwrap_or_else(|| "its answer has no data".to_owned());
+    let none = || {
+        answer
+            .error
+            .unwrap_or_else(|| "its answer has no data".to_owned())
+    };
     answer.data.map(|data| data.result).ok_or_else(none)
 }
 
@@ -46,6 +50,9 @@ mod tests {
         let text = r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"key":"0"},"values":[[1435781430.781,"1"]]}]}}"#;
         let read = range_answer(text.as_bytes()).unwrap();
         assert_eq!(read[0].values, [(1_435_781_430.781, "1".to_owned())]);
-        assert!(range_answer(b"<html>").is_err() && range_answer(br#"{"error":"a"}"#).unwrap_err() == "a");
+        assert!(
+            range_answer(b"<html>").is_err()
+                && range_answer(br#"{"error":"a"}"#).unwrap_err() == "a"
+        );
     }
 }

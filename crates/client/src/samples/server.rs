@@ -1,4 +1,5 @@
-//! Questions to servers with the API of Prometheus: numbers that they have stored over a range of time.
+//! Questions to servers with the API of Prometheus: numbers that they have stored over a range of
+//! time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -44,10 +45,14 @@ impl FromStr for SampleServer {
     fn from_str(text: &str) -> Result<Self, String> {
         let url = Url::parse(text).map_err(|error| format!("it is not a URL: {error}"))?;
         if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-            return Err("it is not a URL of HTTP, as is https://prometheus.example:9090".to_owned());
+            return Err(
+                "it is not a URL of HTTP, as is https://prometheus.example:9090".to_owned(),
+            );
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err("secrets do not stand in a URL, which each user of the machine can see".to_owned());
+            return Err(
+                "secrets do not stand in a URL, which each user of the machine can see".to_owned(),
+            );
         }
         if url.query().is_some() || url.fragment().is_some() {
             return Err("it ends with a path, below which /api/v1/query_range is".to_owned());
@@ -78,12 +83,14 @@ impl SampleServer {
     /// Prepares the client for questions, which may read the certificate authorities of the system.
     /// Opens no connection.
     pub fn prepare(&self, credentials: &Credentials) -> Result<Client, String> {
-        let made = credentials.add_to(builder(0), self.url.scheme() == "https").build();
+        let made = credentials
+            .add_to(builder(0), self.url.scheme() == "https")
+            .build();
         made.map_err(|error| format!("questions to {self} are not possible: {}", HttpCause(error)))
     }
 
-    /// Asks a question. Returns the body of the answer, for [`answer::range_answer`]. An error names the
-    /// server and what to do.
+    /// Asks a question. Returns the body of the answer, for [`answer::range_answer`]. An error
+    /// names the server and what to do.
     pub async fn ask(
         &self,
         http: &Client,
@@ -92,7 +99,10 @@ impl SampleServer {
     ) -> Result<Vec<u8>, String> {
         let asked = tokio::time::timeout(patience, self.exchange(http, question, patience));
         asked.await.unwrap_or_else(|_| {
-            Err(format!("{self} has not answered within {} s; ask for a shorter time", patience.as_secs()))
+            Err(format!(
+                "{self} has not answered within {} s; ask for a shorter time",
+                patience.as_secs()
+            ))
         })
     }
 
@@ -107,13 +117,22 @@ impl SampleServer {
             segments.pop_if_empty().extend(PATH);
         }
         let broken = |error| {
-            format!("{self} can't be asked: {}; is it running, and --history right?", HttpCause(error))
+            format!(
+                "{self} can't be asked: {}; is it running, and --history right?",
+                HttpCause(error)
+            )
         };
-        let mut request = http.post(url).header("content-type", "application/x-www-form-urlencoded");
+        let mut request = http
+            .post(url)
+            .header("content-type", "application/x-www-form-urlencoded");
         if let Some(tenant) = &self.tenant {
             request = request.header(TENANT, tenant);
         }
-        let mut answer = request.body(form(question, patience)).send().await.map_err(broken)?;
+        let mut answer = request
+            .body(form(question, patience))
+            .send()
+            .await
+            .map_err(broken)?;
         let (status, mut body) = (answer.status(), Vec::new());
         while let Some(chunk) = answer.chunk().await.map_err(broken)? {
             if body.len() + chunk.len() > MOST_BYTES {
@@ -124,16 +143,27 @@ impl SampleServer {
             }
             body.extend_from_slice(&chunk);
         }
-        if status.is_success() { Ok(body) } else { Err(self.refused(status, &body)) }
+        if status.is_success() {
+            Ok(body)
+        } else {
+            Err(self.refused(status, &body))
+        }
     }
 
     fn refused(&self, status: StatusCode, body: &[u8]) -> String {
         let told = answer::error(body);
         let words = told.unwrap_or_else(|| String::from_utf8_lossy(body).into_owned());
-        let words: String =
-            words.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(MOST_WORDS).collect();
+        let words: String = words
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+            .chars()
+            .take(MOST_WORDS)
+            .collect();
         let advice = match status {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => "; see --history-token and --history-tenant",
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                "; see --history-token and --history-tenant"
+            }
             StatusCode::NOT_FOUND => "; --history is the URL below which /api/v1/query_range is",
             _ => "",
         };
@@ -164,13 +194,27 @@ mod tests {
         for (text, shown, exposed) in [
             ("http://127.0.0.1:9090", "127.0.0.1:9090", false),
             ("http://[::1]:9090/", "[::1]:9090", false),
-            ("http://prometheus.example:9090", "prometheus.example:9090", true),
+            (
+                "http://prometheus.example:9090",
+                "prometheus.example:9090",
+                true,
+            ),
             ("https://mimir.example/prometheus", "mimir.example", false),
         ] {
             let server = server(text).unwrap();
-            assert_eq!((&*server.to_string(), server.is_exposed()), (shown, exposed));
+            assert_eq!(
+                (&*server.to_string(), server.is_exposed()),
+                (shown, exposed)
+            );
         }
-        for text in ["prometheus:9090", "ftp://a", "http://me:secret@a", "http://a?b", "unix:/a", ""] {
+        for text in [
+            "prometheus:9090",
+            "ftp://a",
+            "http://me:secret@a",
+            "http://a?b",
+            "unix:/a",
+            "",
+        ] {
             assert!(server(text).is_err(), "{text}");
         }
     }
@@ -180,14 +224,25 @@ mod tests {
         let server: SampleServer = "http://a:1".parse().unwrap();
         let refusal = br#"{"status":"error","errorType":"bad_data","error":"parse error"}"#;
         let words = server.refused(StatusCode::BAD_REQUEST, refusal);
-        assert_eq!(words, "a:1 refuses the question with 400 Bad Request: parse error");
-        assert!(server.refused(StatusCode::UNAUTHORIZED, b"no org id").contains("--history-tenant"));
+        assert_eq!(
+            words,
+            "a:1 refuses the question with 400 Bad Request: parse error"
+        );
+        assert!(
+            server
+                .refused(StatusCode::UNAUTHORIZED, b"no org id")
+                .contains("--history-tenant")
+        );
     }
 
     #[test]
     fn a_question_is_encoded() {
-        let question =
-            RangeQuestion { expression: "a{b=\"c d\"}".to_owned(), start: 60.437, end: 120.437, step: 60 };
+        let question = RangeQuestion {
+            expression: "a{b=\"c d\"}".to_owned(),
+            start: 60.437,
+            end: 120.437,
+            step: 60,
+        };
         assert_eq!(
             form(&question, Duration::from_secs(5)),
             "query=a%7Bb%3D%22c+d%22%7D&start=60.437&end=120.437&step=60&timeout=5s&nocache=1"

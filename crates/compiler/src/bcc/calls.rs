@@ -17,9 +17,13 @@ pub fn refused_for_libbpf(unit: &Unit<'_>) -> Option<Finding> {
     Some(refusal(unit, table, message.to_owned()))
 }
 
-/// Returns the macros that tell the dialect's headers which functions `call()` of each table leads to;
-/// none if the configuration has no `calls`. `first` is the entry point.
-pub fn definitions(unit: &Unit<'_>, found: &Scan<'_>, first: &Function<'_>) -> Result<Vec<String>, Finding> {
+/// Returns the macros that tell the dialect's headers which functions `call()` of each table leads
+/// to; none if the configuration has no `calls`. `first` is the entry point.
+pub fn definitions(
+    unit: &Unit<'_>,
+    found: &Scan<'_>,
+    first: &Function<'_>,
+) -> Result<Vec<String>, Finding> {
     if unit.calls.is_empty() {
         return Ok(Vec::new());
     }
@@ -28,9 +32,17 @@ pub fn definitions(unit: &Unit<'_>, found: &Scan<'_>, first: &Function<'_>) -> R
     let mut definitions = Vec::new();
     for (table, slots) in unit.calls {
         if !found.tables.contains(&(table, PROGRAMS)) {
-            let tables = found.tables.iter().filter(|(_, kind)| *kind == PROGRAMS).map(|(name, _)| *name);
+            let tables = found
+                .tables
+                .iter()
+                .filter(|(_, kind)| *kind == PROGRAMS)
+                .map(|(name, _)| *name);
             let tables: Vec<&str> = tables.collect();
-            let known = if tables.is_empty() { "none".to_owned() } else { tables.join(", ") };
+            let known = if tables.is_empty() {
+                "none".to_owned()
+            } else {
+                tables.join(", ")
+            };
             let message = format!(
                 "the source defines no table of programs {table} (BPF_PROG_ARRAY, BPF_TABLE(\"prog\", ...)); it has {known}"
             );
@@ -38,7 +50,11 @@ pub fn definitions(unit: &Unit<'_>, found: &Scan<'_>, first: &Function<'_>) -> R
         }
         let mut code = String::new();
         for (slot, name) in slots {
-            let Some(function) = found.functions.iter().find(|function| function.name == name) else {
+            let Some(function) = found
+                .functions
+                .iter()
+                .find(|function| function.name == name)
+            else {
                 return refuse(
                     table,
                     format!("the source defines no function {name}, which slot {slot} must have"),
@@ -52,7 +68,9 @@ pub fn definitions(unit: &Unit<'_>, found: &Scan<'_>, first: &Function<'_>) -> R
                 return refuse(table, message);
             }
             entry::check_hook(function, unit.hook, unit.field)?;
-            let known = programs.iter().position(|known| known.name == function.name);
+            let known = programs
+                .iter()
+                .position(|known| known.name == function.name);
             let number = known.unwrap_or_else(|| {
                 programs.push(function);
                 programs.len() - 1
@@ -61,17 +79,29 @@ pub fn definitions(unit: &Unit<'_>, found: &Scan<'_>, first: &Function<'_>) -> R
         }
         definitions.push(format!("TWINPROBE_CALLS_{table}=~,1,{code}"));
     }
-    let others = programs.iter().enumerate().skip(1).map(|(number, function)| {
-        let context =
-            function.context().map_or_else(|| "void".to_owned(), |context| format!("struct {context}"));
-        format!(" X({number}, {}, {context})", function.name)
-    });
-    definitions.push(format!("TWINPROBE_PROGRAMS(X)={}", others.collect::<String>()));
+    let others = programs
+        .iter()
+        .enumerate()
+        .skip(1)
+        .map(|(number, function)| {
+            let context = function
+                .context()
+                .map_or_else(|| "void".to_owned(), |context| format!("struct {context}"));
+            format!(" X({number}, {}, {context})", function.name)
+        });
+    definitions.push(format!(
+        "TWINPROBE_PROGRAMS(X)={}",
+        others.collect::<String>()
+    ));
     Ok(definitions)
 }
 
 /// Makes the finding about a table in `calls`.
 fn refusal(unit: &Unit<'_>, table: &str, message: String) -> Finding {
     let direction = unit.field.split('.').next().unwrap_or_default();
-    Finding::new(Stage::Compile, format!("{direction}.calls.{table}"), message)
+    Finding::new(
+        Stage::Compile,
+        format!("{direction}.calls.{table}"),
+        message,
+    )
 }

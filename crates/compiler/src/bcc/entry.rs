@@ -11,8 +11,8 @@ use twinprobe_ebpf_common::unit::Unit;
 /// The functions that conventions name: DeChainy's, and that of Polycube's dynmon.
 pub const CONVENTIONAL: [&str; 2] = ["handler", HANDLE_RX];
 pub const HANDLE_RX: &str = "handle_rx";
-/// The names of context types: the macro for the context of the unit's hook, and the contexts of all
-/// hooks.
+/// The names of context types: the macro for the context of the unit's hook, and the contexts of
+/// all hooks.
 const CONTEXTS: [&str; 3] = ["CTXTYPE", "xdp_md", "__sk_buff"];
 /// The prefixes of functions that BCC attaches to functions of the kernel.
 const TRACING: [&str; 8] = [
@@ -28,7 +28,10 @@ const TRACING: [&str; 8] = [
 /// Contexts of programs that do not see packets, and the kinds of these programs.
 const FOREIGN: [(&str, &str); 8] = [
     ("pt_regs", "traces a function of the kernel"),
-    ("bpf_raw_tracepoint_args", "traces a tracepoint of the kernel"),
+    (
+        "bpf_raw_tracepoint_args",
+        "traces a tracepoint of the kernel",
+    ),
     ("bpf_perf_event_data", "samples a hardware counter"),
     ("bpf_sock_ops", "follows sockets"),
     ("bpf_sock_addr", "decides on addresses of sockets"),
@@ -40,12 +43,15 @@ const FOREIGN: [(&str, &str); 8] = [
 /// Tells whether a packet's hook may call such a function.
 pub fn is_candidate(function: &Function<'_>) -> bool {
     let conventional = CONVENTIONAL.contains(&function.name);
-    let fits = function.context().is_some_and(|context| CONTEXTS.contains(&context));
+    let fits = function
+        .context()
+        .is_some_and(|context| CONTEXTS.contains(&context));
     fits && (conventional || !function.is_static && function.parameters.len() == 1)
 }
 
-/// Chooses the function for the packets of the unit's hook: the one in the configuration, else one with a
-/// conventional name, else the only one that no table calls, or the function named after the direction.
+/// Chooses the function for the packets of the unit's hook: the one in the configuration, else one
+/// with a conventional name, else the only one that no table calls, or the function named after the
+/// direction.
 pub fn choose<'s, 'a>(scan: &'s Scan<'a>, unit: &Unit<'_>) -> Result<&'s Function<'a>, Finding> {
     let Unit { hook, field, .. } = *unit;
     let refuse = |line, message| refusal(field, line, message);
@@ -57,18 +63,37 @@ pub fn choose<'s, 'a>(scan: &'s Scan<'a>, unit: &Unit<'_>) -> Result<&'s Functio
         );
         return Err(refuse(function.line, message));
     }
-    let mut candidates: Vec<&Function<'_>> =
-        scan.functions.iter().filter(|function| is_candidate(function)).collect();
+    let mut candidates: Vec<&Function<'_>> = scan
+        .functions
+        .iter()
+        .filter(|function| is_candidate(function))
+        .collect();
     if unit.entry.is_none() {
         let called: Vec<&String> = unit.calls.values().flat_map(BTreeMap::values).collect();
-        let is_called = |function: &&Function<'_>| called.iter().any(|called| *called == function.name);
+        let is_called =
+            |function: &&Function<'_>| called.iter().any(|called| *called == function.name);
         if !candidates.iter().all(is_called) {
             candidates.retain(|function| !is_called(function));
         }
     }
-    let named = |name: &str| candidates.iter().find(|function| function.name == name).copied();
-    let list = || candidates.iter().map(|function| function.name).collect::<Vec<_>>().join(", ");
-    let direction = if hook.direction() == "ingress" { "handle_ingress" } else { "handle_egress" };
+    let named = |name: &str| {
+        candidates
+            .iter()
+            .find(|function| function.name == name)
+            .copied()
+    };
+    let list = || {
+        candidates
+            .iter()
+            .map(|function| function.name)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let direction = if hook.direction() == "ingress" {
+        "handle_ingress"
+    } else {
+        "handle_egress"
+    };
     let by_convention = || CONVENTIONAL.into_iter().chain([direction]).find_map(named);
     let chosen = match (unit.entry, candidates.as_slice()) {
         (_, []) => {
@@ -123,16 +148,25 @@ pub fn check_hook(function: &Function<'_>, hook: Hook, field: &str) -> Result<()
 
 fn refusal(field: &str, line: u32, message: String) -> Finding {
     let finding = Finding::new(Stage::Compile, field, message);
-    if line == 0 { finding } else { finding.at(line, None) }
+    if line == 0 {
+        finding
+    } else {
+        finding.at(line, None)
+    }
 }
 
 /// Tells whether a function is for a hook that has no packets.
 pub fn traces(function: &Function<'_>) -> bool {
-    TRACING.iter().any(|prefix| function.name.starts_with(prefix))
+    TRACING
+        .iter()
+        .any(|prefix| function.name.starts_with(prefix))
         || !function.is_static && foreign(function).is_some()
 }
 
 fn foreign(function: &Function<'_>) -> Option<&'static str> {
     let context = function.context()?;
-    FOREIGN.iter().find(|(name, _)| *name == context).map(|(_, what)| *what)
+    FOREIGN
+        .iter()
+        .find(|(name, _)| *name == context)
+        .map(|(_, what)| *what)
 }

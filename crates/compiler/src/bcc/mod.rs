@@ -1,5 +1,5 @@
-//! Sources in the dialect of BCC: their definitions, the function that sees the packets, and the macros for the header of
-//! the dialect.
+//! Sources in the dialect of BCC: their definitions, the function that sees the packets, and the
+//! macros for the header of the dialect.
 
 pub mod calls;
 pub mod dialect;

@@ -1,16 +1,34 @@
-//! The functions and structs that a source defines, as far as they can be known without its headers and
-//! macros.
+//! The functions and structs that a source defines, as far as they can be known without its headers
+//! and macros.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::bcc::token::{SourceToken, TokenKind, tokens};
 
 /// Names that look like a called function before or after the parameters of one.
-const ATTRIBUTES: [&str; 8] =
-    ["__attribute__", "__attribute", "SEC", "BCC_SEC", "__section", "__asm__", "asm", "__declspec"];
+const ATTRIBUTES: [&str; 8] = [
+    "__attribute__",
+    "__attribute",
+    "SEC",
+    "BCC_SEC",
+    "__section",
+    "__asm__",
+    "asm",
+    "__declspec",
+];
 /// The types to which an address is cast.
-const INTEGERS: [&str; 10] =
-    ["u32", "u64", "__u32", "__u64", "uint32_t", "uint64_t", "uintptr_t", "size_t", "long", "int"];
+const INTEGERS: [&str; 10] = [
+    "u32",
+    "u64",
+    "__u32",
+    "__u64",
+    "uint32_t",
+    "uint64_t",
+    "uintptr_t",
+    "size_t",
+    "long",
+    "int",
+];
 /// The attribute of BCC's packet headers.
 const PACKET_HEADER: &str = "BPF_PACKET_HEADER";
 
@@ -46,7 +64,8 @@ impl<'a> Function<'a> {
 pub struct Addressed<'a> {
     /// The variable.
     pub name: &'a str,
-    /// The lines that use the header's address as a number. They may also ask for the header's size.
+    /// The lines that use the header's address as a number. They may also ask for the header's
+    /// size.
     pub numbers: BTreeSet<u32>,
     /// The lines that use the header in another way.
     pub others: BTreeSet<u32>,
@@ -58,11 +77,11 @@ pub struct Scan<'a> {
     pub functions: Vec<Function<'a>>,
     /// The structs with a body.
     pub structs: BTreeSet<&'a str>,
-    /// The packet headers that the source defines, each with the widths of its fields in bytes, one digit for each
-    /// field.
+    /// The packet headers that the source defines, each with the widths of its fields in bytes, one
+    /// digit for each field.
     pub headers: Vec<(&'a str, String)>,
-    /// The tables whose declarations have a type, with the type: `"hash"`, `"extern"`, `"prog"`. A table in
-    /// several alternatives is listed several times.
+    /// The tables whose declarations have a type, with the type: `"hash"`, `"extern"`, `"prog"`. A
+    /// table in several alternatives is listed several times.
     pub tables: Vec<(&'a str, &'a str)>,
     /// The headers of the packet whose addresses the source uses as numbers.
     pub addresses: Vec<Addressed<'a>>,
@@ -71,11 +90,19 @@ pub struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    /// Adds the definitions of a file that was sent with the source. Its functions can be called, but are not entry
-    /// points.
+    /// Adds the definitions of a file that was sent with the source. Its functions can be called,
+    /// but are not entry points.
     pub fn take_in(&mut self, file: Self) {
-        let Self { functions, structs, headers, tables, addresses: _, names } = file;
-        self.functions.extend(functions.into_iter().filter(|function| function.is_static));
+        let Self {
+            functions,
+            structs,
+            headers,
+            tables,
+            addresses: _,
+            names,
+        } = file;
+        self.functions
+            .extend(functions.into_iter().filter(|function| function.is_static));
         self.structs.extend(structs);
         self.headers.extend(headers);
         self.tables.extend(tables);
@@ -86,8 +113,12 @@ impl<'a> Scan<'a> {
 /// Reads a source. Braces that alternatives of the preprocessor repeat count once.
 pub fn scan(source: &str) -> Scan<'_> {
     let tokens = tokens(source);
-    let mut scan = Scan { addresses: addresses(&tokens), ..Scan::default() };
-    // The start of the current declaration, and the open `#if` alternatives, each with the depth at its beginning.
+    let mut scan = Scan {
+        addresses: addresses(&tokens),
+        ..Scan::default()
+    };
+    // The start of the current declaration, and the open `#if` alternatives, each with the depth at
+    // its beginning.
     let (mut start, mut depth, mut alternatives) = (0, 0_usize, Vec::new());
     for (at, token) in tokens.iter().enumerate() {
         match token.kind {
@@ -115,7 +146,9 @@ pub fn scan(source: &str) -> Scan<'_> {
         }
         match token.text {
             _ if token.kind == TokenKind::Literal => {}
-            "(" if depth == 0 && at > 0 => scan.tables.extend(table(tokens[at - 1], &tokens[at + 1..])),
+            "(" if depth == 0 && at > 0 => {
+                scan.tables.extend(table(tokens[at - 1], &tokens[at + 1..]))
+            }
             "{" => {
                 if depth == 0 {
                     scan.functions.extend(function(&tokens[start..at]));
@@ -142,14 +175,17 @@ pub fn scan(source: &str) -> Scan<'_> {
     scan
 }
 
-/// Returns the names outside of functions and structs, including the names of maps, each with the line of its
-/// first use. The tag of a struct does not count: a map may have the name of its struct.
+/// Returns the names outside of functions and structs, including the names of maps, each with the
+/// line of its first use. The tag of a struct does not count: a map may have the name of its
+/// struct.
 pub fn declared(source: &str) -> BTreeMap<String, u32> {
     let (tokens, mut depth, mut lines) = (tokens(source), 0_usize, BTreeMap::new());
     for (at, token) in tokens.iter().enumerate() {
-        let is_tag = at
-            .checked_sub(1)
-            .is_some_and(|before| ["struct", "union", "enum"].iter().any(|tag| tokens[before].is(tag)));
+        let is_tag = at.checked_sub(1).is_some_and(|before| {
+            ["struct", "union", "enum"]
+                .iter()
+                .any(|tag| tokens[before].is(tag))
+        });
         match token.text {
             "{" if token.kind == TokenKind::Sign => depth += 1,
             "}" if token.kind == TokenKind::Sign => depth = depth.saturating_sub(1),
@@ -164,20 +200,36 @@ pub fn declared(source: &str) -> BTreeMap<String, u32> {
 
 /// Returns the variables that are set by `cursor_advance()` and cast to an integer somewhere.
 fn addresses<'a>(tokens: &[SourceToken<'a>]) -> Vec<Addressed<'a>> {
-    let is = |at: Option<usize>, text| at.and_then(|at| tokens.get(at)).is_some_and(|token| token.is(text));
+    let is = |at: Option<usize>, text| {
+        at.and_then(|at| tokens.get(at))
+            .is_some_and(|token| token.is(text))
+    };
     let is_set = |at: &usize| is(at.checked_add(1), "=") && is(at.checked_add(2), "cursor_advance");
-    let headers: BTreeSet<&str> = (0..tokens.len()).filter(is_set).map(|at| tokens[at].text).collect();
+    let headers: BTreeSet<&str> = (0..tokens.len())
+        .filter(is_set)
+        .map(|at| tokens[at].text)
+        .collect();
     let of = |name: &'a str| {
-        let mut header = Addressed { name, numbers: BTreeSet::new(), others: BTreeSet::new() };
+        let mut header = Addressed {
+            name,
+            numbers: BTreeSet::new(),
+            others: BTreeSet::new(),
+        };
         let mut sizes = BTreeSet::new();
-        for (at, token) in tokens.iter().enumerate().filter(|(_, token)| token.is(name)) {
+        for (at, token) in tokens
+            .iter()
+            .enumerate()
+            .filter(|(_, token)| token.is(name))
+        {
             let before = |back: usize| at.checked_sub(back);
             let is_cast = is(before(1), ")")
                 && before(2).is_some_and(|at| INTEGERS.contains(&tokens[at].text))
                 && (is(before(3), "(") || is(before(3), "unsigned") && is(before(4), "("));
             let is_member = is(Some(at + 1), "-") && is(Some(at + 2), ">");
-            let is_size =
-                is(before(1), "*") && is(before(2), "(") && is(before(3), "sizeof") && is(Some(at + 1), ")");
+            let is_size = is(before(1), "*")
+                && is(before(2), "(")
+                && is(before(3), "sizeof")
+                && is(Some(at + 1), ")");
             match is_cast && !is_member {
                 true => _ = header.numbers.insert(token.line),
                 false if is_size => _ = sizes.insert(token.line),
@@ -187,7 +239,11 @@ fn addresses<'a>(tokens: &[SourceToken<'a>]) -> Vec<Addressed<'a>> {
         header.others.extend(sizes.difference(&header.numbers));
         header
     };
-    headers.into_iter().map(of).filter(|header| !header.numbers.is_empty()).collect()
+    headers
+        .into_iter()
+        .map(of)
+        .filter(|header| !header.numbers.is_empty())
+        .collect()
 }
 
 /// Reads the arguments of a macro that declares a table of a given type; `None` for other macros.
@@ -244,31 +300,46 @@ fn function<'a>(declaration: &[SourceToken<'a>]) -> Option<Function<'a>> {
         }
     }
     let (name, begin, end) = found?;
-    // A struct is not a function, although an attribute with arguments looks like the name of a function.
+    // A struct is not a function, although an attribute with arguments looks like the name of a
+    // function.
     let parameters = declaration.get(begin..end)?.split(|token| token.is(","));
     Some(Function {
         name: name.text,
         line: name.line,
         is_static: declaration.iter().any(|token| token.is("static")),
-        parameters: parameters.filter(|tokens| !tokens.is_empty()).map(parameter).collect(),
+        parameters: parameters
+            .filter(|tokens| !tokens.is_empty())
+            .map(parameter)
+            .collect(),
         has_cursor: false,
     })
 }
 
 fn parameter<'a>(tokens: &[SourceToken<'a>]) -> Parameter<'a> {
-    let name = tokens.iter().rfind(|token| token.kind == TokenKind::Name).map_or("", |token| token.text);
+    let name = tokens
+        .iter()
+        .rfind(|token| token.kind == TokenKind::Name)
+        .map_or("", |token| token.text);
     let at = tokens.iter().position(|token| token.is("struct"));
-    let points_to = at.and_then(|at| tokens.get(at + 1)).filter(|_| tokens.iter().any(|token| token.is("*")));
-    Parameter { name, points_to: points_to.map(|token| token.text) }
+    let points_to = at
+        .and_then(|at| tokens.get(at + 1))
+        .filter(|_| tokens.iter().any(|token| token.is("*")));
+    Parameter {
+        name,
+        points_to: points_to.map(|token| token.text),
+    }
 }
 
-/// Reads the fields of a struct up to its attribute as a packet header; `None` for other structs, or if a
-/// field is neither an integer nor an array of bytes.
+/// Reads the fields of a struct up to its attribute as a packet header; `None` for other structs,
+/// or if a field is neither an integer nor an array of bytes.
 fn header<'a>(name: &'a str, body: &[SourceToken<'a>]) -> Option<(&'a str, String)> {
     let end = body.iter().position(|token| token.is("}"))?;
     body.get(end + 1).filter(|token| token.is(PACKET_HEADER))?;
     let mut widths = String::new();
-    for field in body[..end].split(|token| token.is(";")).filter(|field| !field.is_empty()) {
+    for field in body[..end]
+        .split(|token| token.is(";"))
+        .filter(|field| !field.is_empty())
+    {
         let array = field.iter().position(|token| token.is("["));
         let (field, count) = match array {
             Some(at) => (&field[..at], field.get(at + 1)?.text.parse::<usize>().ok()?),
@@ -289,69 +360,4 @@ fn header<'a>(name: &'a str, body: &[SourceToken<'a>]) -> Option<(&'a str, Strin
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn functions_are_told_from_everything_else() {
-        let source = "\
-            BPF_HASH(table, u32);\nBPF_TABLE(\"hash\", int, int, other, 1)__attributes__((SWAP));\n\
-            struct key { u32 a; } __attribute__((packed));\nstatic const int list[] = { 1, 2 };\n\
-            static __always_inline int help(struct key *k, u32 n) { if (n) { return 1; } return 0; }\n\
-            int later(struct xdp_md *ctx);\n\
-            __attribute__((noinline)) int\nrun(struct CTXTYPE *ctx, struct pkt_metadata *md) __attribute__((used))\n{}\n";
-        let found = scan(source);
-        let functions: Vec<_> = found
-            .functions
-            .iter()
-            .map(|function| {
-                (
-                    function.name,
-                    function.line,
-                    function.is_static,
-                    function.context(),
-                    function.parameters.len(),
-                )
-            })
-            .collect();
-        assert_eq!(functions, [("help", 5, true, Some("key"), 2), ("run", 8, false, Some("CTXTYPE"), 2)]);
-        assert_eq!(found.structs.into_iter().collect::<Vec<_>>(), ["key"]);
-    }
-
-    #[test]
-    fn declarations_have_lines() {
-        let source = "struct seen { int a; };\nstruct {\n int type;\n} seen SEC(\".maps\");\nBPF_HASH(\nflows);\n\
-                      int f(void) { return late; }\nTP_HASH(late, int, int, 1);";
-        let lines = declared(source);
-        assert_eq!(
-            ["seen", "flows", "late", "type"].map(|name| lines.get(name).copied()),
-            [Some(4), Some(6), Some(8), None]
-        );
-    }
-
-    #[test]
-    fn alternatives_do_not_upset_the_depth() {
-        let source =
-            "int f(struct x *c)\n#if A\n{ if (1) {\n#else\n{ if (2) {\n#endif\n} }\nint g(void) {}\n";
-        let names: Vec<&str> = scan(source).functions.iter().map(|function| function.name).collect();
-        assert_eq!(names.last(), Some(&"g"));
-    }
-
-    #[test]
-    fn tables_have_the_types_of_all_alternatives() {
-        let source = "#if A\nBPF_TABLE_SHARED(\"hash\", struct k, u64, seen, N * (2))__attributes__((SWAP));\n#else\n\
-                      BPF_TABLE(\"extern\", struct k, u64, seen, N);\n#endif\nBPF_QUEUESTACK(\"queue\", q, int, 1, 0);\n\
-                      BPF_HASH(h); BPF_TABLE(KIND, int, int, t, 1); BPF_PROG_ARRAY(next, 8);";
-        assert_eq!(
-            scan(source).tables,
-            [("seen", "hash"), ("seen", "extern"), ("q", "queue"), ("next", "prog")]
-        );
-    }
-
-    #[test]
-    fn own_packet_headers_have_widths() {
-        let source = "struct dns_t { uint16_t id; u8 mac[3]; __be32 a; } BPF_PACKET_HEADER;\n\
-                      struct bits_t { u8 a:4; } BPF_PACKET_HEADER; struct plain { u8 a; };";
-        assert_eq!(scan(source).headers, [("dns_t", "21114".to_owned())]);
-    }
-}
+mod tests;

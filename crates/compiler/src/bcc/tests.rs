@@ -32,12 +32,17 @@ fn unit<'a>(hook: Hook, source: &'a str, defines: &'a BTreeMap<String, String>) 
 
 async fn compile(hook: Hook, source: &str) -> Result<CompiledObject, Rejection> {
     let defines = BTreeMap::new();
-    Compiler::discover(false).expect("the tests need clang").compile(&unit(hook, source, &defines)).await
+    Compiler::discover(false)
+        .expect("the tests need clang")
+        .compile(&unit(hook, source, &defines))
+        .await
 }
 
 /// Returns the line and the message of the first finding.
 async fn refused(hook: Hook, source: &str) -> (Option<u32>, String) {
-    let mut rejection = compile(hook, source).await.expect_err("this source must not compile");
+    let mut rejection = compile(hook, source)
+        .await
+        .expect_err("this source must not compile");
     let first = rejection.findings.swap_remove(0);
     (first.line, first.message)
 }
@@ -110,8 +115,9 @@ static __always_inline int handler(struct CTXTYPE *ctx, struct pkt_metadata *md)
 #[tokio::test]
 async fn tables_have_their_methods_at_both_hooks() {
     for hook in [Hook::Xdp, Hook::TcIngress, Hook::TcEgress] {
-        let object =
-            compile(hook, TABLES).await.unwrap_or_else(|rejection| panic!("{hook:?}: {rejection:?}"));
+        let object = compile(hook, TABLES)
+            .await
+            .unwrap_or_else(|rejection| panic!("{hook:?}: {rejection:?}"));
         assert_eq!(object.warnings, []);
     }
 }
@@ -173,14 +179,30 @@ async fn headers_are_read_by_a_cursor() {
 async fn files_beside_a_source_may_define_what_it_needs() {
     let split = |source: &'static str, at: &str| {
         let (head, rest) = source.split_once(at).unwrap();
-        (head.to_owned(), format!("#include \"lib/head.h\"\n{at}{rest}"))
+        (
+            head.to_owned(),
+            format!("#include \"lib/head.h\"\n{at}{rest}"),
+        )
     };
     let handler = "static __always_inline";
-    for (head, source) in [split(CURSOR, "int count("), split(DYNMON, handler), split(TABLES, handler)] {
-        let (files, defines) = (BTreeMap::from([("lib/head.h".to_owned(), head)]), BTreeMap::new());
+    for (head, source) in [
+        split(CURSOR, "int count("),
+        split(DYNMON, handler),
+        split(TABLES, handler),
+    ] {
+        let (files, defines) = (
+            BTreeMap::from([("lib/head.h".to_owned(), head)]),
+            BTreeMap::new(),
+        );
         for hook in [Hook::Xdp, Hook::TcIngress] {
-            let unit = Unit { files: &files, ..unit(hook, &source, &defines) };
-            let compiled = Compiler::discover(false).expect("the tests need clang").compile(&unit).await;
+            let unit = Unit {
+                files: &files,
+                ..unit(hook, &source, &defines)
+            };
+            let compiled = Compiler::discover(false)
+                .expect("the tests need clang")
+                .compile(&unit)
+                .await;
             assert_eq!(compiled.unwrap().warnings, []);
         }
     }
@@ -188,20 +210,33 @@ async fn files_beside_a_source_may_define_what_it_needs() {
 
 #[tokio::test]
 async fn mistakes_have_the_lines_of_the_source() {
-    let source =
-        "BPF_HASH(a, u32);\nint f(struct xdp_md *ctx) {\n    a.increment(1);\n    return missing;\n}\n";
+    let source = "BPF_HASH(a, u32);\nint f(struct xdp_md *ctx) {\n    a.increment(1);\n    return missing;\n}\n";
     let (line, message) = refused(Hook::Xdp, source).await;
-    assert_eq!((line, message.as_str()), (Some(4), "use of undeclared identifier 'missing'"));
-    let (line, message) =
-        refused(Hook::Xdp, "BPF_HASH(a, struct none);\nint f(struct xdp_md *ctx) { return 2; }").await;
+    assert_eq!(
+        (line, message.as_str()),
+        (Some(4), "use of undeclared identifier 'missing'")
+    );
+    let (line, message) = refused(
+        Hook::Xdp,
+        "BPF_HASH(a, struct none);\nint f(struct xdp_md *ctx) { return 2; }",
+    )
+    .await;
     assert_eq!(line, Some(1), "{message}");
-    let (line, message) = refused(Hook::Xdp, "\nint f(struct CTXTYPE *ctx) {\n  return ctx->tstamp; }").await;
+    let (line, message) = refused(
+        Hook::Xdp,
+        "\nint f(struct CTXTYPE *ctx) {\n  return ctx->tstamp; }",
+    )
+    .await;
     assert_eq!(line, Some(3));
-    assert!(message.contains("'tstamp'") && message.contains("set hook to tc"), "{message}");
+    assert!(
+        message.contains("'tstamp'") && message.contains("set hook to tc"),
+        "{message}"
+    );
     let leaf = "struct v { u64 a, b; };\nBPF_HASH(a, u32, struct v);\nint f(struct xdp_md *ctx) {\n  a.increment(1);\n  return 2; }";
     let (line, message) = refused(Hook::Xdp, leaf).await;
     assert!(
-        line == Some(4) && message.starts_with("increment() is for tables whose values are integers"),
+        line == Some(4)
+            && message.starts_with("increment() is for tables whose values are integers"),
         "{message}"
     );
 }
@@ -210,31 +245,64 @@ async fn mistakes_have_the_lines_of_the_source() {
 async fn what_packets_have_not_is_named() {
     let with = |line: &str| format!("\n{line}\nint f(struct __sk_buff *skb) {{ return 0; }}\n");
     for (line, begin) in [
-        ("BPF_STACK_TRACE(a, 16);", "BPF_STACK_TRACE holds calls of functions of the kernel"),
-        ("BPF_PERF_ARRAY(a, 16);", "BPF_PERF_ARRAY reads hardware counters"),
-        ("BPF_CGROUP_ARRAY(a, 16);", "BPF_CGROUP_ARRAY is filled with control groups"),
-        ("BPF_DEVMAP(a, 16);", "BPF_DEVMAP is filled by the program that loads it"),
-        ("BPF_ARRAY_OF_MAPS(a, \"b\", 4);", "BPF_ARRAY_OF_MAPS is filled by the program that loads it"),
-        ("BPF_TABLE(\"stacktrace\", int, u64, a, 1);", "there is no table of type stacktrace for packets"),
-        ("TRACEPOINT_PROBE(net, netif_rx) { return 0; }", "TRACEPOINT_PROBE traces functions of the kernel"),
+        (
+            "BPF_STACK_TRACE(a, 16);",
+            "BPF_STACK_TRACE holds calls of functions of the kernel",
+        ),
+        (
+            "BPF_PERF_ARRAY(a, 16);",
+            "BPF_PERF_ARRAY reads hardware counters",
+        ),
+        (
+            "BPF_CGROUP_ARRAY(a, 16);",
+            "BPF_CGROUP_ARRAY is filled with control groups",
+        ),
+        (
+            "BPF_DEVMAP(a, 16);",
+            "BPF_DEVMAP is filled by the program that loads it",
+        ),
+        (
+            "BPF_ARRAY_OF_MAPS(a, \"b\", 4);",
+            "BPF_ARRAY_OF_MAPS is filled by the program that loads it",
+        ),
+        (
+            "BPF_TABLE(\"stacktrace\", int, u64, a, 1);",
+            "there is no table of type stacktrace for packets",
+        ),
+        (
+            "TRACEPOINT_PROBE(net, netif_rx) { return 0; }",
+            "TRACEPOINT_PROBE traces functions of the kernel",
+        ),
         (
             "int kprobe__tcp_close(struct pt_regs *ctx) { return 0; }",
             "kprobe__tcp_close traces a function of the kernel",
         ),
-        ("int ops(struct bpf_sock_ops *ops) { return 0; }", "ops follows sockets; probes see packets"),
+        (
+            "int ops(struct bpf_sock_ops *ops) { return 0; }",
+            "ops follows sockets; probes see packets",
+        ),
     ] {
         let (at, message) = refused(Hook::TcIngress, &with(line)).await;
         assert!(message.starts_with(begin), "{line}: {message}");
         assert_eq!(at, Some(2), "{line}");
     }
-    let method = "BPF_HASH(a, u32);\nint f(struct __sk_buff *skb) {\n  return a.get_stackid(skb, 0);\n}\n";
+    let method =
+        "BPF_HASH(a, u32);\nint f(struct __sk_buff *skb) {\n  return a.get_stackid(skb, 0);\n}\n";
     let (line, message) = refused(Hook::TcIngress, method).await;
-    assert!(line == Some(3) && message.contains("stack traces show how"), "{message}");
-    let printed =
-        compile(Hook::Xdp, "int f(struct xdp_md *ctx) {\n  bpf_trace_printk(\"%d\", 1);\n  return 2; }")
-            .await;
+    assert!(
+        line == Some(3) && message.contains("stack traces show how"),
+        "{message}"
+    );
+    let printed = compile(
+        Hook::Xdp,
+        "int f(struct xdp_md *ctx) {\n  bpf_trace_printk(\"%d\", 1);\n  return 2; }",
+    )
+    .await;
     let warning = &printed.unwrap().warnings[0];
-    assert!(warning.line == Some(2) && warning.message.starts_with("what it prints goes to"), "{warning:?}");
+    assert!(
+        warning.line == Some(2) && warning.message.starts_with("what it prints goes to"),
+        "{warning:?}"
+    );
 }
 
 #[tokio::test]
@@ -243,23 +311,38 @@ async fn a_table_of_the_other_direction_has_its_type() {
                   int f(struct CTXTYPE *ctx) { u32 one = 1; seen.increment(1); q.push(&one, 0); return 0; }";
     let other = "BPF_TABLE_SHARED(\"percpu_hash\", u32, u64, seen, 8);\nBPF_QUEUESTACK_SHARED(\"queue\", q, u32, 8, 0);\n";
     let (line, message) = refused(Hook::TcEgress, source).await;
-    assert!(line == Some(1) && message.starts_with("there is no table of type extern"), "{message}");
+    assert!(
+        line == Some(1) && message.starts_with("there is no table of type extern"),
+        "{message}"
+    );
     let defines = BTreeMap::new();
-    let unit = Unit { other: Some(other), ..unit(Hook::TcEgress, source, &defines) };
-    let object = Compiler::discover(false).unwrap().compile(&unit).await.unwrap();
+    let unit = Unit {
+        other: Some(other),
+        ..unit(Hook::TcEgress, source, &defines)
+    };
+    let object = Compiler::discover(false)
+        .unwrap()
+        .compile(&unit)
+        .await
+        .unwrap();
     assert_eq!(object.shared, ["seen", "q"]);
     // One source for both directions, with alternatives.
-    let both = format!("#if INGRESS\n{other}#else\n{source}\n#endif\n").replace("int f", "int handler");
+    let both =
+        format!("#if INGRESS\n{other}#else\n{source}\n#endif\n").replace("int f", "int handler");
     compile(Hook::TcEgress, &both).await.unwrap();
 }
 
 #[tokio::test]
 async fn calls_of_a_table_of_programs_go_on() {
-    let source = "BPF_PROG_ARRAY(a, 4);\nint f(struct CTXTYPE *ctx) {\n  a.call(ctx, 1);\n  return 2; }";
+    let source =
+        "BPF_PROG_ARRAY(a, 4);\nint f(struct CTXTYPE *ctx) {\n  a.call(ctx, 1);\n  return 2; }";
     let object = compile(Hook::Xdp, source).await.unwrap();
     let warning = &object.warnings[0];
     assert!(
-        warning.line == Some(3) && warning.message.contains("no function stands in a slot of a"),
+        warning.line == Some(3)
+            && warning
+                .message
+                .contains("no function stands in a slot of a"),
         "{warning:?}"
     );
 }
@@ -277,25 +360,48 @@ async fn the_function_for_packets_is_found_or_asked_for() {
     compile(Hook::TcEgress, &by_direction).await.unwrap();
     let static_one = two.replace("int a", "static int a");
     compile(Hook::Xdp, &static_one).await.unwrap();
-    let (line, message) = refused(Hook::TcIngress, "\nint a(struct xdp_md *c) { return 0; }\n").await;
+    let (line, message) =
+        refused(Hook::TcIngress, "\nint a(struct xdp_md *c) { return 0; }\n").await;
     assert_eq!(
         (line, message.as_str()),
-        (Some(2), "a takes a struct xdp_md, which the hook xdp has; set hook to xdp")
+        (
+            Some(2),
+            "a takes a struct xdp_md, which the hook xdp has; set hook to xdp"
+        )
     );
-    let (line, message) = refused(Hook::TcEgress, "\nint a(struct xdp_md *c) { return 0; }\n").await;
-    assert!(line == Some(2) && message.contains("XDP sees incoming packets only"), "{message}");
+    let (line, message) =
+        refused(Hook::TcEgress, "\nint a(struct xdp_md *c) { return 0; }\n").await;
+    assert!(
+        line == Some(2) && message.contains("XDP sees incoming packets only"),
+        "{message}"
+    );
     let (_, message) = refused(Hook::Xdp, "BPF_ARRAY(a, u64, 1);\n").await;
-    assert!(message.starts_with("no entry point: the source needs a function for packets"), "{message}");
+    assert!(
+        message.starts_with("no entry point: the source needs a function for packets"),
+        "{message}"
+    );
 }
 
 #[tokio::test]
 async fn calls_beside_a_source_for_libbpf_are_refused() {
     let calls = Calls::from([("next".to_owned(), BTreeMap::from([(1, "f".to_owned())]))]);
-    let (source, defines) = ("SEC(\"xdp\") int f(struct xdp_md *ctx) { return 0; }", BTreeMap::new());
-    let unit = Unit { calls: &calls, ..unit(Hook::Xdp, source, &defines) };
+    let (source, defines) = (
+        "SEC(\"xdp\") int f(struct xdp_md *ctx) { return 0; }",
+        BTreeMap::new(),
+    );
+    let unit = Unit {
+        calls: &calls,
+        ..unit(Hook::Xdp, source, &defines)
+    };
     let compiler = Compiler::discover(false).expect("the tests need clang");
-    let rejection = compiler.compile(&unit).await.expect_err("this source must not compile");
-    assert_eq!(rejection.findings[0].field.as_deref(), Some("ingress.calls.next"));
+    let rejection = compiler
+        .compile(&unit)
+        .await
+        .expect_err("this source must not compile");
+    assert_eq!(
+        rejection.findings[0].field.as_deref(),
+        Some("ingress.calls.next")
+    );
 }
 
 const OFFSETS: &str = "#include <bcc/proto.h>
@@ -320,12 +426,20 @@ async fn the_address_of_a_header_is_its_offset_where_it_is_a_number() {
     assert!(object.warnings.is_empty(), "{:?}", object.warnings);
     let both = OFFSETS.replace("note(3, ip->ttl);", "note(3, ip->ttl + (u64)ip);");
     let (line, message) = refused(Hook::TcIngress, &both).await;
-    assert!(line == Some(12) && message.contains("ip is a copy of a header"), "{line:?} {message}");
+    assert!(
+        line == Some(12) && message.contains("ip is a copy of a header"),
+        "{line:?} {message}"
+    );
     let lines = OFFSETS.replace("    note(3,", "#line 7\n    note(3,");
     let (line, message) = refused(Hook::TcIngress, &lines).await;
-    assert!(line == Some(11) && message.contains("without #line"), "{line:?} {message}");
+    assert!(
+        line == Some(11) && message.contains("without #line"),
+        "{line:?} {message}"
+    );
     // A macro may be anywhere.
-    let macros = OFFSETS.replace("BPF_ARRAY", "#define TTL ip->ttl\nBPF_ARRAY").replace("ip->ttl);", "TTL);");
+    let macros = OFFSETS
+        .replace("BPF_ARRAY", "#define TTL ip->ttl\nBPF_ARRAY")
+        .replace("ip->ttl);", "TTL);");
     let (_, message) = refused(Hook::TcIngress, &macros).await;
     assert!(message.contains("outside_of_macros"), "{message}");
 }

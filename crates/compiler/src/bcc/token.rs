@@ -16,7 +16,8 @@ pub enum TokenKind {
     Literal,
     /// A single punctuation character.
     Sign,
-    /// A directive that begins, continues with the next, or ends an alternative: `if`, `else`, `endif`.
+    /// A directive that begins, continues with the next, or ends an alternative: `if`, `else`,
+    /// `endif`.
     Alternative,
 }
 
@@ -28,7 +29,12 @@ impl SourceToken<'_> {
 
 /// Splits a source into tokens. Any text has tokens; clang judges whether the text is C.
 pub fn tokens(source: &str) -> Vec<SourceToken<'_>> {
-    let mut lexer = Lexer { rest: source, line: 1, fresh: true, found: Vec::new() };
+    let mut lexer = Lexer {
+        rest: source,
+        line: 1,
+        fresh: true,
+        found: Vec::new(),
+    };
     while lexer.step() {}
     lexer.found
 }
@@ -44,7 +50,9 @@ struct Lexer<'a> {
 impl<'a> Lexer<'a> {
     /// Takes one token, comment, directive or space; returns false at the end.
     fn step(&mut self) -> bool {
-        let Some(first) = self.rest.chars().next() else { return false };
+        let Some(first) = self.rest.chars().next() else {
+            return false;
+        };
         let fresh = std::mem::replace(&mut self.fresh, false);
         match first {
             '\n' => {
@@ -57,14 +65,18 @@ impl<'a> Lexer<'a> {
             }
             '/' if self.rest.starts_with("//") => self.skip(end_of_line(self.rest)),
             '/' if self.rest.starts_with("/*") => {
-                let end = self.rest[2..].find("*/").map_or(self.rest.len(), |at| at + 4);
+                let end = self.rest[2..]
+                    .find("*/")
+                    .map_or(self.rest.len(), |at| at + 4);
                 self.skip(end);
                 self.fresh = fresh;
             }
             '#' if fresh => self.directive(),
             '"' | '\'' => self.take(literal(self.rest, first), TokenKind::Literal),
             _ if first.is_ascii_digit() => self.take(word(self.rest), TokenKind::Literal),
-            _ if first == '_' || first.is_alphanumeric() => self.take(word(self.rest), TokenKind::Name),
+            _ if first == '_' || first.is_alphanumeric() => {
+                self.take(word(self.rest), TokenKind::Name)
+            }
             _ => self.take(first.len_utf8(), TokenKind::Sign),
         }
         true
@@ -82,13 +94,21 @@ impl<'a> Lexer<'a> {
         };
         if !alternative.is_empty() {
             let kind = TokenKind::Alternative;
-            self.found.push(SourceToken { text: alternative, line: self.line, kind });
+            self.found.push(SourceToken {
+                text: alternative,
+                line: self.line,
+                kind,
+            });
         }
         self.skip(end);
     }
 
     fn take(&mut self, size: usize, kind: TokenKind) {
-        self.found.push(SourceToken { text: &self.rest[..size], line: self.line, kind });
+        self.found.push(SourceToken {
+            text: &self.rest[..size],
+            line: self.line,
+            kind,
+        });
         self.skip(size);
     }
 
@@ -113,7 +133,8 @@ fn end_of_line(text: &str) -> usize {
 }
 
 fn word(text: &str) -> usize {
-    text.find(|char: char| char != '_' && !char.is_alphanumeric()).unwrap_or(text.len())
+    text.find(|char: char| char != '_' && !char.is_alphanumeric())
+        .unwrap_or(text.len())
 }
 
 /// Returns the length of a string or a character, which ends with its line at the latest.
@@ -137,9 +158,12 @@ mod tests {
 
     #[test]
     fn comments_and_directives_are_no_tokens() {
-        let source = "int /* SEC( */ a; // \"x\n#define B \\\n  SEC\n#if 1\nchar *s = \"/*\\\"\";\n#endif";
-        let texts: Vec<(&str, u32)> =
-            tokens(source).into_iter().map(|token| (token.text, token.line)).collect();
+        let source =
+            "int /* SEC( */ a; // \"x\n#define B \\\n  SEC\n#if 1\nchar *s = \"/*\\\"\";\n#endif";
+        let texts: Vec<(&str, u32)> = tokens(source)
+            .into_iter()
+            .map(|token| (token.text, token.line))
+            .collect();
         let expected = [
             ("int", 1),
             ("a", 1),
@@ -158,7 +182,9 @@ mod tests {
 
     #[test]
     fn any_text_has_tokens() {
-        for text in ["", "\"", "'", "/*", "/", "#", "#\\", "\\", "a\u{e9}b", "\"\\", "#if\\\n"] {
+        for text in [
+            "", "\"", "'", "/*", "/", "#", "#\\", "\\", "a\u{e9}b", "\"\\", "#if\\\n",
+        ] {
             tokens(text);
         }
     }

@@ -1,4 +1,5 @@
-//! Names that a source defines itself, and that the host's headers have, too: these headers are later than the source.
+//! Names that a source defines itself, and that the host's headers have, too: these headers are
+//! later than the source.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -15,8 +16,8 @@ const TYPES: &str = "vmlinux.h";
 const ERROR: &str = ": error: redefinition of ";
 const NOTE: &str = ": note: previous definition is here";
 
-/// Returns the text of a header that gives the host's definitions other names, by clang's log; `None` if the log has no such
-/// names.
+/// Returns the text of a header that gives the host's definitions other names, by clang's log;
+/// `None` if the log has no such names.
 pub fn header(log: &str) -> Option<String> {
     let (mut names, mut headers) = (BTreeSet::new(), BTreeSet::new());
     let mut open = None;
@@ -35,7 +36,11 @@ pub fn header(log: &str) -> Option<String> {
         return None;
     }
     // Headers need the types.
-    let first = if headers.remove(TYPES) { "#include \"vmlinux.h\"" } else { "#include <linux/bpf.h>" };
+    let first = if headers.remove(TYPES) {
+        "#include \"vmlinux.h\""
+    } else {
+        "#include <linux/bpf.h>"
+    };
     headers.remove(API);
     let mut text = String::new();
     for name in &names {
@@ -53,11 +58,18 @@ pub fn header(log: &str) -> Option<String> {
 
 /// Returns the name by which sources include a header of the host; `None` for other files.
 fn of_host(place: &str) -> Option<&str> {
-    let file = place.split(':').next().filter(|file| file.starts_with('/'))?;
+    let file = place
+        .split(':')
+        .next()
+        .filter(|file| file.starts_with('/'))?;
     if let Some(name) = name_beside(file) {
         // The types of the kernel appear under each name that the source has for them.
         return is_vmlinux(&name).then_some(TYPES);
     }
     let (_, name) = file.rsplit_once("/include/")?;
-    Some(if name.starts_with("bpf/") { HELPERS } else { name })
+    Some(if name.starts_with("bpf/") {
+        HELPERS
+    } else {
+        name
+    })
 }

@@ -1,5 +1,5 @@
-//! Declarations right behind a label, as C has them since 2023 and clang since version 18. Older compilers need an empty
-//! statement between the two.
+//! Declarations right behind a label, as C has them since 2023 and clang since version 18. Older
+//! compilers need an empty statement between the two.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +16,9 @@ pub struct UnitTexts {
 }
 
 impl UnitTexts {
-    /// Writes an empty statement at each place where clang's log misses an expression behind a label. The log calls the source
-    /// `name`. Returns false if the log has no such place. The lines stay the same.
+    /// Writes an empty statement at each place where clang's log misses an expression behind a
+    /// label. The log calls the source `name`. Returns false if the log has no such place. The
+    /// lines stay the same.
     pub fn separate(&mut self, log: &str, name: &str) -> bool {
         let places: BTreeSet<(&str, usize, usize)> = log.lines().filter_map(place).collect();
         let mut is_changed = false;
@@ -29,7 +30,9 @@ impl UnitTexts {
                 None => None,
             };
             let Some(text) = text else { continue };
-            let Some(at) = offset(text, line, column) else { continue };
+            let Some(at) = offset(text, line, column) else {
+                continue;
+            };
             if text[..at].trim_end().ends_with(':') {
                 text.insert(at, ';');
                 is_changed = true;
@@ -50,7 +53,11 @@ fn place(line: &str) -> Option<(&str, usize, usize)> {
 
 /// Returns the offset in bytes of a place in a text.
 fn offset(text: &str, line: usize, column: usize) -> Option<usize> {
-    let start: usize = text.split_inclusive('\n').take(line.checked_sub(1)?).map(str::len).sum();
+    let start: usize = text
+        .split_inclusive('\n')
+        .take(line.checked_sub(1)?)
+        .map(str::len)
+        .sum();
     let at = start.checked_add(column.checked_sub(1)?)?;
     text.is_char_boundary(at).then_some(at)
 }
@@ -62,18 +69,27 @@ mod tests {
     #[test]
     fn only_labels_get_an_empty_statement() {
         let source = "case 1:\n\tint a;\nif (b) int c;\nd = e ? f: int g;\n";
-        let mut texts = UnitTexts { source: source.to_owned(), files: BTreeMap::new() };
+        let mut texts = UnitTexts {
+            source: source.to_owned(),
+            files: BTreeMap::new(),
+        };
         let log = |places: &[(usize, usize)]| -> String {
             places
                 .iter()
-                .map(|(line, column)| format!("<stdin>:{line}:{column}: error: expected expression\n"))
+                .map(|(line, column)| {
+                    format!("<stdin>:{line}:{column}: error: expected expression\n")
+                })
                 .collect()
         };
         assert!(
-            !texts.separate(&log(&[(3, 8), (9, 1), (1, 900), (0, 0)]), "<stdin>") && texts.source == source
+            !texts.separate(&log(&[(3, 8), (9, 1), (1, 900), (0, 0)]), "<stdin>")
+                && texts.source == source
         );
         assert!(texts.separate(&log(&[(2, 2), (2, 2), (3, 8)]), "<stdin>"));
         assert_eq!(texts.source, source.replace("int a", ";int a"));
-        assert!(!texts.separate("/usr/include/a.h:1:1: error: expected expression\n", "<stdin>"));
+        assert!(!texts.separate(
+            "/usr/include/a.h:1:1: error: expected expression\n",
+            "<stdin>"
+        ));
     }
 }

@@ -1,5 +1,6 @@
-//! Names that published sources use without a definition, because some header once had them, or has them now:
-//! names of early libbpf, names of sources inside the kernel, and names of the kernel's later API.
+//! Names that published sources use without a definition, because some header once had them, or has
+//! them now: names of early libbpf, names of sources inside the kernel, and names of the kernel's
+//! later API.
 
 use twinprobe_ebpf_common::unit::{Unit, included};
 
@@ -7,15 +8,17 @@ use crate::vmlinux::KernelTypes;
 
 /// The header with the names.
 const HEADER: &str = "twinprobe/legacy.h";
-/// The integer types of sources inside the kernel, and the types of the C library, which these sources also have.
+/// The integer types of sources inside the kernel, and the types of the C library, which these
+/// sources also have.
 const INTEGERS: [&str; 8] = ["u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64"];
-const STANDARD: [&str; 8] =
-    ["uint8_t", "uint16_t", "uint32_t", "uint64_t", "int8_t", "int16_t", "int32_t", "int64_t"];
+const STANDARD: [&str; 8] = [
+    "uint8_t", "uint16_t", "uint32_t", "uint64_t", "int8_t", "int16_t", "int32_t", "int64_t",
+];
 /// Headers that only the kernel's own sources have.
 const INSIDE: [&str; 4] = ["linux/skbuff.h", "net/sock.h", "net/tcp.h", "net/udp.h"];
 const ORDER: [&str; 4] = ["htons", "ntohs", "htonl", "ntohl"];
-/// Macros of the kernel's API for packets. A file of types has none, and headers for user space do not fit beside it. In the
-/// kernel's own sources other headers include them.
+/// Macros of the kernel's API for packets. A file of types has none, and headers for user space do
+/// not fit beside it. In the kernel's own sources other headers include them.
 const MACROS: [(&str, &str); 36] = [
     ("AF_INET", "2"),
     ("AF_INET6", "10"),
@@ -54,7 +57,8 @@ const MACROS: [(&str, &str); 36] = [
     ("TC_ACT_TRAP", "8"),
     ("TC_ACT_UNSPEC", "(-1)"),
 ];
-/// The headers and definitions that a source needs if it uses one of these names without a definition.
+/// The headers and definitions that a source needs if it uses one of these names without a
+/// definition.
 const NAMES: [(&str, &str); 5] = [
     ("LIKELY", "likely"),
     ("UNLIKELY", "unlikely"),
@@ -77,24 +81,32 @@ const VERDICTS: [&str; 4] = ["TCX_NEXT", "TCX_PASS", "TCX_DROP", "TCX_REDIRECT"]
 
 /// Returns the arguments by which clang gives a source its undefined names.
 pub fn arguments(unit: &Unit<'_>) -> Vec<String> {
-    let texts: Vec<&str> = unit.files.values().map(String::as_str).chain([unit.source]).collect();
+    let texts: Vec<&str> = unit
+        .files
+        .values()
+        .map(String::as_str)
+        .chain([unit.source])
+        .collect();
     let uses = |name: &str| texts.iter().any(|text| has_word(text, name));
     let includes = |is: &dyn Fn(&str) -> bool| texts.iter().any(|text| included(text).any(is));
-    // If the source uses the kernel's API, a file of this name contains only a few types of the project.
+    // If the source uses the kernel's API, a file of this name contains only a few types of the
+    // project.
     let has_api = includes(&|name| name.strip_prefix("uapi/").unwrap_or(name) == "linux/bpf.h");
     let follows_types = texts.iter().any(|text| KernelTypes::are_asked_for(text)) && !has_api;
     // The headers of the kernel's own sources have these types.
-    let is_inside = includes(&|name| name.starts_with("uapi/") || INSIDE.contains(&name)) && !follows_types;
+    let is_inside =
+        includes(&|name| name.starts_with("uapi/") || INSIDE.contains(&name)) && !follows_types;
     let lacks = |names: &[&str]| {
         names.iter().any(|name| uses(name)) && !names.iter().any(|name| defines(&texts, name))
     };
     let lacks_type = |name: &str| {
         !follows_types && texts.iter().any(|text| names_type(text, name)) && !defines(&texts, name)
     };
-    let lacks_header =
-        |name: &str, header: &str| is_inside && lacks(&[name]) && !includes(&|other| other.ends_with(header));
-    let lacks_truth =
-        lacks_type("bool") || !follows_types && !defines(&texts, "bool") && lacks(&["true", "false"]);
+    let lacks_header = |name: &str, header: &str| {
+        is_inside && lacks(&[name]) && !includes(&|other| other.ends_with(header))
+    };
+    let lacks_truth = lacks_type("bool")
+        || !follows_types && !defines(&texts, "bool") && lacks(&["true", "false"]);
     let helpers = |name: &str| has_helpers(name) || name == "twinprobe.h";
     let needs_helpers =
         includes(&|name| name.ends_with("bpf_core_read.h") || name.ends_with("bpf_tracing.h"))
@@ -109,16 +121,37 @@ pub fn arguments(unit: &Unit<'_>) -> Vec<String> {
     let needs = [
         ("HELPERS", needs_helpers && !follows_types),
         ("HELPERS_BESIDE_TYPES", needs_helpers && follows_types),
-        ("MAP_DEF", uses("bpf_map_def") && !defines(&texts, "bpf_map_def")),
-        ("ANNOTATION", uses("BPF_ANNOTATE_KV_PAIR") && !defines(&texts, "BPF_ANNOTATE_KV_PAIR")),
+        (
+            "MAP_DEF",
+            uses("bpf_map_def") && !defines(&texts, "bpf_map_def"),
+        ),
+        (
+            "ANNOTATION",
+            uses("BPF_ANNOTATE_KV_PAIR") && !defines(&texts, "BPF_ANNOTATE_KV_PAIR"),
+        ),
         ("ELF_MAP", lacks(&["bpf_elf_map"]) && !has_elf),
-        ("PINS", lacks(&["PIN_GLOBAL_NS"]) && !has_elf && !is_given(&texts, "PIN_NONE")),
-        ("TCX", lacks(&VERDICTS) && !uses("tcx_action_base") && !follows_types),
-        ("STDINT", is_inside && lacks(&STANDARD) && !includes(&|name| name == "stdint.h")),
-        ("STDBOOL", lacks_truth && !includes(&|name| name == "stdbool.h") && !counts_truth(&texts)),
+        (
+            "PINS",
+            lacks(&["PIN_GLOBAL_NS"]) && !has_elf && !is_given(&texts, "PIN_NONE"),
+        ),
+        (
+            "TCX",
+            lacks(&VERDICTS) && !uses("tcx_action_base") && !follows_types,
+        ),
+        (
+            "STDINT",
+            is_inside && lacks(&STANDARD) && !includes(&|name| name == "stdint.h"),
+        ),
+        (
+            "STDBOOL",
+            lacks_truth && !includes(&|name| name == "stdbool.h") && !counts_truth(&texts),
+        ),
         ("NULL", is_inside && lacks(&["NULL"])),
         ("ORDER", !has_library && lacks_calls(&texts, &ORDER)),
-        ("PROTOCOLS", !follows_types && !has_library && lacks_protocols(&texts)),
+        (
+            "PROTOCOLS",
+            !follows_types && !has_library && lacks_protocols(&texts),
+        ),
         ("ETHER", lacks_header("ethhdr", "/if_ether.h")),
         ("TCP", lacks_header("tcphdr", "/tcp.h")),
         ("UDP", lacks_header("udphdr", "/udp.h")),
@@ -127,9 +160,16 @@ pub fn arguments(unit: &Unit<'_>) -> Vec<String> {
     let integers = INTEGERS.into_iter().map(|name| (name, lacks_type(name)));
     let names = NAMES.into_iter().map(|(need, name)| (need, lacks(&[name])));
     let types = ("TYPES", !follows_types && begins_with_helpers(unit, &texts));
-    let needs = needs.into_iter().chain(names).chain(calls(&texts)).chain([types]).chain(integers);
+    let needs = needs
+        .into_iter()
+        .chain(names)
+        .chain(calls(&texts))
+        .chain([types])
+        .chain(integers);
     let needs = needs.filter(|(_, is_needed)| *is_needed);
-    let mut arguments: Vec<String> = needs.map(|(name, _)| format!("-DTWINPROBE_NEEDS_{name}")).collect();
+    let mut arguments: Vec<String> = needs
+        .map(|(name, _)| format!("-DTWINPROBE_NEEDS_{name}"))
+        .collect();
     if !arguments.is_empty() {
         arguments.extend(["-include", HEADER].map(str::to_owned));
     }
@@ -141,7 +181,9 @@ pub fn arguments(unit: &Unit<'_>) -> Vec<String> {
 fn lacks_protocols(texts: &[&str]) -> bool {
     let has = |name: &str| name.ends_with("/in.h") || name == "sys/socket.h";
     let is_known = |name: &&str| defines(texts, name) || is_given(texts, name);
-    PROTOCOLS.iter().any(|name| texts.iter().any(|text| has_word(text, name)))
+    PROTOCOLS
+        .iter()
+        .any(|name| texts.iter().any(|text| has_word(text, name)))
         && !PROTOCOLS.iter().any(is_known)
         && !texts.iter().any(|text| included(text).any(has))
 }
@@ -151,9 +193,14 @@ fn has_helpers(name: &str) -> bool {
     name.ends_with("bpf_helpers.h")
 }
 
-/// Tells whether one of the texts includes that header before it has any types. A header of the project's own has types.
+/// Tells whether one of the texts includes that header before it has any types. A header of the
+/// project's own has types.
 fn begins_with_helpers(unit: &Unit<'_>, texts: &[&str]) -> bool {
-    let has_types = |name: &str| ["linux/", "asm/", "uapi/"].iter().any(|folder| name.starts_with(folder));
+    let has_types = |name: &str| {
+        ["linux/", "asm/", "uapi/"]
+            .iter()
+            .any(|folder| name.starts_with(folder))
+    };
     let is_own = unit.files.keys().any(|name| has_helpers(name));
     let is_first = |text: &&str| {
         let mut either = included(text).filter(|name| has_helpers(name) || has_types(name));
@@ -164,25 +211,39 @@ fn begins_with_helpers(unit: &Unit<'_>, texts: &[&str]) -> bool {
 
 /// Tells whether one of the texts defines a name: as a struct, a type or a macro.
 fn defines(texts: &[&str], name: &str) -> bool {
-    let is_struct = |text: &str| words(text, name).any(|(_, rest)| rest.trim_start().starts_with('{'));
+    let is_struct =
+        |text: &str| words(text, name).any(|(_, rest)| rest.trim_start().starts_with('{'));
     let is_line = |line: &str| {
         let line = line.trim();
-        let directive =
-            line.strip_prefix('#').map(str::trim_start).and_then(|rest| rest.strip_prefix("define"));
+        let directive = line
+            .strip_prefix('#')
+            .map(str::trim_start)
+            .and_then(|rest| rest.strip_prefix("define"));
         let is_macro = directive.is_some_and(|rest| {
-            rest.trim_start().strip_prefix(name).is_some_and(|rest| !rest.starts_with(is_letter))
+            rest.trim_start()
+                .strip_prefix(name)
+                .is_some_and(|rest| !rest.starts_with(is_letter))
         });
         let declared = line.split(';').next().unwrap_or(line).trim_end();
-        let is_last = declared.strip_suffix(name).is_some_and(|rest| !rest.ends_with(is_letter));
+        let is_last = declared
+            .strip_suffix(name)
+            .is_some_and(|rest| !rest.ends_with(is_letter));
         is_macro
-            || is_last && (declared.starts_with("typedef") || declared.starts_with('}')) && line.contains(';')
+            || is_last
+                && (declared.starts_with("typedef") || declared.starts_with('}'))
+                && line.contains(';')
     };
-    texts.iter().any(|text| is_struct(text) || text.lines().any(is_line))
+    texts
+        .iter()
+        .any(|text| is_struct(text) || text.lines().any(is_line))
 }
 
 /// Tells whether one of the texts gives a name a number, as an enum does.
 fn is_given(texts: &[&str], name: &str) -> bool {
-    let mut rests = texts.iter().flat_map(|text| words(text, name)).map(|(_, rest)| rest.trim_start());
+    let mut rests = texts
+        .iter()
+        .flat_map(|text| words(text, name))
+        .map(|(_, rest)| rest.trim_start());
     rests.any(|rest| rest.starts_with('=') && !rest.starts_with("=="))
 }
 
@@ -190,34 +251,45 @@ fn has_word(text: &str, name: &str) -> bool {
     words(text, name).next().is_some()
 }
 
-/// Tells whether a text uses a name as that of a type: before another name, a pointer or the end of a cast.
+/// Tells whether a text uses a name as that of a type: before another name, a pointer or the end of
+/// a cast.
 fn names_type(text: &str, name: &str) -> bool {
-    words(text, name)
-        .any(|(_, rest)| rest.trim_start().starts_with(|next| is_letter(next) || next == '*' || next == ')'))
+    words(text, name).any(|(_, rest)| {
+        rest.trim_start()
+            .starts_with(|next| is_letter(next) || next == '*' || next == ')')
+    })
 }
 
 /// Tells whether a text has the values of `bool` as those of an enum.
 fn counts_truth(texts: &[&str]) -> bool {
     let packed = |text: &&str| text.split_whitespace().collect::<String>();
-    let is_first =
-        |text: String| ["{false,", "{true,", "{false=", "{true="].iter().any(|begin| text.contains(begin));
+    let is_first = |text: String| {
+        ["{false,", "{true,", "{false=", "{true="]
+            .iter()
+            .any(|begin| text.contains(begin))
+    };
     texts.iter().map(packed).any(is_first)
 }
 
 /// Returns the needs of the texts for macros that look like functions.
 fn calls(texts: &[&str]) -> impl Iterator<Item = (&'static str, bool)> {
-    CALLS.into_iter().map(move |(need, name)| (need, lacks_calls(texts, &[name])))
+    CALLS
+        .into_iter()
+        .map(move |(need, name)| (need, lacks_calls(texts, &[name])))
 }
 
 /// Tells whether the texts call functions or macros by these names without a definition.
 fn lacks_calls(texts: &[&str], names: &[&str]) -> bool {
-    names.iter().any(|name| only_calls(texts, name)) && !names.iter().any(|name| defines(texts, name))
+    names.iter().any(|name| only_calls(texts, name))
+        && !names.iter().any(|name| defines(texts, name))
 }
 
 /// Tells whether the texts call a function by this name, and have no function by this name.
 fn only_calls(texts: &[&str], name: &str) -> bool {
     let places = texts.iter().flat_map(|text| words(text, name));
-    let mut called = places.filter(|(_, rest)| rest.trim_start().starts_with('(')).peekable();
+    let mut called = places
+        .filter(|(_, rest)| rest.trim_start().starts_with('('))
+        .peekable();
     let is_declared = |before: &str| {
         let before = before.trim_end();
         let line = before.rsplit('\n').next().unwrap_or(before);
@@ -260,13 +332,16 @@ mod tests {
         ] {
             assert!(defines(&[text], "bpf_map_def"), "{text}");
         }
-        for text in
-            ["struct bpf_map_def SEC(\"maps\") x = {", "struct bpf_map_def2 {", "#define bpf_map_def_x"]
-        {
+        for text in [
+            "struct bpf_map_def SEC(\"maps\") x = {",
+            "struct bpf_map_def2 {",
+            "#define bpf_map_def_x",
+        ] {
             assert!(!defines(&[text], "bpf_map_def"), "{text}");
         }
         assert!(
-            is_given(&["enum { IP_MF = 1 };"], "IP_MF") && !is_given(&["x == IP_MF", "IP_MF == x"], "IP_MF")
+            is_given(&["enum { IP_MF = 1 };"], "IP_MF")
+                && !is_given(&["x == IP_MF", "IP_MF == x"], "IP_MF")
         );
         assert!(has_word("(u8)x", "u8") && !has_word("__u8 u88", "u8"));
     }
@@ -282,20 +357,33 @@ mod tests {
         ] {
             assert!(only_calls(&[text], "max"), "{text}");
         }
-        for text in ["int max(int a, int b);\nmax(1, 2)", "static int *max(void);", "max = 1;", "hmax(1, 2)"]
-        {
+        for text in [
+            "int max(int a, int b);\nmax(1, 2)",
+            "static int *max(void);",
+            "max = 1;",
+            "hmax(1, 2)",
+        ] {
             assert!(!only_calls(&[text], "max"), "{text}");
         }
     }
 
     #[test]
     fn types_are_told_from_members_and_values() {
-        for text in ["u8 x;", "(u8)x", "u8 *x", "sizeof(u8)", "struct {\n\tu8\tx; }"] {
+        for text in [
+            "u8 x;",
+            "(u8)x",
+            "u8 *x",
+            "sizeof(u8)",
+            "struct {\n\tu8\tx; }",
+        ] {
             assert!(names_type(text, "u8"), "{text}");
         }
         for text in ["__u8 u8[16];", "enum { u8, u16 };", "x.u8 = 1;", "u88 x;"] {
             assert!(!names_type(text, "u8"), "{text}");
         }
-        assert!(counts_truth(&["typedef enum {\n\tfalse,\n\ttrue\n} x;"]) && !counts_truth(&["f(true, 1)"]));
+        assert!(
+            counts_truth(&["typedef enum {\n\tfalse,\n\ttrue\n} x;"])
+                && !counts_truth(&["f(true, 1)"])
+        );
     }
 }

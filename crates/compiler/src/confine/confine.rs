@@ -1,9 +1,10 @@
-//! Child processes with untrusted input. They may only read allowed files and write to their pipes. They
-//! reach neither the network nor other processes, and start no process. Their resources are limited.
+//! Child processes with untrusted input. They may only read allowed files and write to their pipes.
+//! They reach neither the network nor other processes, and start no process. Their resources are
+//! limited.
 //!
-//! All preparation happens before the fork: between fork and exec only system calls are safe. The calls of
-//! rustix and seccompiler in between take no lock and no memory. Landlock's crate does not promise this, so
-//! the code enters the ruleset by hand.
+//! All preparation happens before the fork: between fork and exec only system calls are safe. The
+//! calls of rustix and seccompiler in between take no lock and no memory. Landlock's crate does not
+//! promise this, so the code enters the ruleset by hand.
 
 #[cfg(test)]
 mod tests;
@@ -18,12 +19,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, Scope,
-    path_beneath_rules,
+    ABI, Access as _, AccessFs, AccessNet, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _,
+    Scope, path_beneath_rules,
 };
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Gid, Resource, Rlimit, Uid, geteuid, setpriority_process, setrlimit, setsid};
+use rustix::process::{
+    Gid, Resource, Rlimit, Uid, geteuid, setpriority_process, setrlimit, setsid,
+};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
     set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
@@ -32,14 +35,15 @@ use seccompiler::{BpfProgram, apply_filter};
 
 use crate::confine::filter;
 
-/// A user id outside of all tables and allocations of users (systemd's list calls 65520 to 65533 unused): the user `nobody`
-/// may trace the processes of `nobody`.
+/// A user id outside of all tables and allocations of users (systemd's list calls 65520 to 65533
+/// unused): the user `nobody` may trace the processes of `nobody`.
 pub const USER: u32 = 65533;
 /// The processes and threads that this user may have in all.
 const THREADS: u64 = 1024;
 /// The newest Landlock ABI of the denied rights; rights unknown to this kernel are left out.
 const NEWEST: ABI = ABI::V6;
-/// The highest score for the case that no memory is left: the kernel ends such a process before any other.
+/// The highest score for the case that no memory is left: the kernel ends such a process before any
+/// other.
 const FIRST_TO_GO: &[u8] = b"1000";
 /// A child has a lower priority than other processes.
 const NICE: i32 = 5;
@@ -123,18 +127,34 @@ impl Confinement {
             (calls.is_empty(), Lack::Filter),
             (is_root && !user, Lack::User),
         ];
-        let lacking = lacks.into_iter().filter_map(|(lacks, what)| lacks.then_some(what)).collect();
+        let lacking = lacks
+            .into_iter()
+            .filter_map(|(lacks, what)| lacks.then_some(what))
+            .collect();
         let limits = limits(allowed, user);
         let libraries = allowed.libraries.clone();
         let user = user.then_some(USER);
-        Self(Arc::new(Means { files, calls, user, limits, libraries, inherited, lacking }))
+        Self(Arc::new(Means {
+            files,
+            calls,
+            user,
+            limits,
+            libraries,
+            inherited,
+            lacking,
+        }))
     }
 
     /// Uses limits only, because every child can live with them.
     pub fn limits_only(allowed: &Allowed, inherited: Arc<[OwnedFd]>) -> Self {
         let limits = limits(allowed, false);
         let lacking = vec![Lack::Landlock, Lack::Filter, Lack::User];
-        Self(Arc::new(Means { limits, inherited, lacking, ..Means::default() }))
+        Self(Arc::new(Means {
+            limits,
+            inherited,
+            lacking,
+            ..Means::default()
+        }))
     }
 
     /// Returns the means that are missing.
@@ -166,21 +186,33 @@ impl Confinement {
 impl Means {
     /// Confines the calling process: the child, before it becomes another program.
     fn enter(&self, more: &[OwnedFd]) -> io::Result<()> {
-        // The file is opened before the limit of open files applies: the child still has the daemon's files.
-        let mark =
-            rustix::fs::open(c"/proc/self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        // The file is opened before the limit of open files applies: the child still has the
+        // daemon's files.
+        let mark = rustix::fs::open(
+            c"/proc/self/oom_score_adj",
+            OFlags::WRONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
         rustix::io::write(mark, FIRST_TO_GO)?;
-        // Ctrl-C in the daemon's terminal must not reach the child, and the kernel shares out processors by sessions.
+        // Ctrl-C in the daemon's terminal must not reach the child, and the kernel shares out
+        // processors by sessions.
         setsid()?;
         // If the daemon itself has a lower priority, the child gets the daemon's priority.
         let _ = setpriority_process(None, NICE);
         for (resource, limit) in &self.limits {
             setrlimit(*resource, *limit)?;
         }
-        // Descriptors that the daemon has inherited may lack the flag. Kernels before 5.11 refuse the
-        // call; they have no Landlock.
-        // SAFETY: the call takes three numbers and closes nothing before exec.
-        unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+        // Descriptors that the daemon has inherited may lack the flag. Kernels before 5.11 refuse
+        // the call; they have no Landlock. SAFETY: the call takes three numbers and closes nothing
+        // before exec.
+        unsafe {
+            libc::syscall(
+                libc::SYS_close_range,
+                3,
+                libc::c_uint::MAX,
+                libc::CLOSE_RANGE_CLOEXEC,
+            )
+        };
         for file in self.inherited.iter().chain(more) {
             fcntl_setfd(file, FdFlags::empty())?;
         }
@@ -192,18 +224,29 @@ impl Means {
             set_thread_res_uid(user, user, user)?;
         }
         set_no_new_privs(true)?;
-        // Together with the previous call, this prevents an exec from restoring dropped rights, even for root.
+        // Together with the previous call, this prevents an exec from restoring dropped rights,
+        // even for root.
         clear_ambient_capability_set()?;
         let none = CapabilitySet::empty();
-        set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+        set_capabilities(
+            None,
+            CapabilitySets {
+                effective: none,
+                permitted: none,
+                inheritable: none,
+            },
+        )?;
         if let Some(files) = &self.files {
             // SAFETY: a descriptor that is open, and no flags.
-            if unsafe { libc::syscall(libc::SYS_landlock_restrict_self, files.as_raw_fd(), 0) } < 0 {
+            if unsafe { libc::syscall(libc::SYS_landlock_restrict_self, files.as_raw_fd(), 0) } < 0
+            {
                 return Err(io::Error::last_os_error());
             }
         }
         // This is the error of the system call, made without an allocation.
-        self.calls.iter().try_for_each(|calls| apply_filter(calls).map_err(|_| io::Error::last_os_error()))
+        self.calls
+            .iter()
+            .try_for_each(|calls| apply_filter(calls).map_err(|_| io::Error::last_os_error()))
     }
 }
 
@@ -223,7 +266,15 @@ fn files(allowed: &Allowed) -> Result<Option<OwnedFd>, landlock::RulesetError> {
 
 fn limits(allowed: &Allowed, other_user: bool) -> Vec<(Resource, Rlimit)> {
     let seconds = allowed.cpu_time.as_secs().max(1);
-    let limit = |resource, most| (resource, Rlimit { current: Some(most), maximum: Some(most) });
+    let limit = |resource, most| {
+        (
+            resource,
+            Rlimit {
+                current: Some(most),
+                maximum: Some(most),
+            },
+        )
+    };
     let mut limits = vec![
         limit(Resource::As, allowed.memory),
         limit(Resource::Data, allowed.data),

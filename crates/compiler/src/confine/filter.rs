@@ -1,11 +1,11 @@
-//! The system calls that a child may make: only those that a compiler needs. Others fail with `EPERM`, or with `ENOSYS`
-//! if they are so new that C libraries have a fallback.
+//! The system calls that a child may make: only those that a compiler needs. Others fail with
+//! `EPERM`, or with `ENOSYS` if they are so new that C libraries have a fallback.
 
 use std::collections::BTreeMap;
 
 use seccompiler::{
-    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule,
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
+    SeccompFilter, SeccompRule,
 };
 
 /// Calls that are allowed with any arguments. Landlock checks paths.
@@ -38,8 +38,8 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_mremap,
     libc::SYS_mprotect,
     libc::SYS_madvise,
-    // Calls for threads, signal handlers and the end of the child. `execve` starts the child's program; Landlock allows
-    // one program.
+    // Calls for threads, signal handlers and the end of the child. `execve` starts the child's
+    // program; Landlock allows one program.
     libc::SYS_execve,
     libc::SYS_exit,
     libc::SYS_exit_group,
@@ -98,15 +98,18 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_getrlimit,
 ];
 
-/// The calls from this number on came with Linux 5.1 and later: C libraries do without them if the kernel
-/// does not know them. `clone3` is among them; a filter can't see its flags.
+/// The calls from this number on came with Linux 5.1 and later: C libraries do without them if the
+/// kernel does not know them. `clone3` is among them; a filter can't see its flags.
 const NEW: libc::c_long = 424;
-/// No architecture has a call of this number or a higher one, except the x32 ABI, which is never allowed.
+/// No architecture has a call of this number or a higher one, except the x32 ABI, which is never
+/// allowed.
 const END: libc::c_long = 512;
 
 /// The filters, to be entered in this order; none on architectures that seccompiler does not know.
 pub fn programs() -> Result<Vec<BpfProgram>, BackendError> {
-    let Ok(architecture) = std::env::consts::ARCH.try_into() else { return Ok(Vec::new()) };
+    let Ok(architecture) = std::env::consts::ARCH.try_into() else {
+        return Ok(Vec::new());
+    };
     let compile = |rules: BTreeMap<_, _>, matching, other| {
         SeccompFilter::new(rules, other, matching, architecture)?.try_into()
     };
@@ -118,13 +121,22 @@ pub fn programs() -> Result<Vec<BpfProgram>, BackendError> {
     let thread = libc::CLONE_THREAD as u64;
     let mut allowed: BTreeMap<_, _> = ALLOWED.iter().map(|call| (*call, Vec::new())).collect();
     // Threads, no processes.
-    allowed.insert(libc::SYS_clone, argument(0, SeccompCmpOp::MaskedEq(thread), thread)?);
+    allowed.insert(
+        libc::SYS_clone,
+        argument(0, SeccompCmpOp::MaskedEq(thread), thread)?,
+    );
     // The child may change only its own limits, and can't raise them.
     allowed.insert(libc::SYS_prlimit64, argument(0, SeccompCmpOp::Eq, 0)?);
-    allowed.insert(libc::SYS_prctl, argument(0, SeccompCmpOp::Eq, libc::PR_SET_NAME as u64)?);
-    // The first filter answers these calls. The second filter, which lets them pass, prevents any further filter.
-    let unknown: BTreeMap<_, _> =
-        (NEW..END).filter(|call| !ALLOWED.contains(call)).map(|call| (call, Vec::new())).collect();
+    allowed.insert(
+        libc::SYS_prctl,
+        argument(0, SeccompCmpOp::Eq, libc::PR_SET_NAME as u64)?,
+    );
+    // The first filter answers these calls. The second filter, which lets them pass, prevents any
+    // further filter.
+    let unknown: BTreeMap<_, _> = (NEW..END)
+        .filter(|call| !ALLOWED.contains(call))
+        .map(|call| (call, Vec::new()))
+        .collect();
     allowed.extend(unknown.clone());
     Ok(vec![
         compile(unknown, errno(libc::ENOSYS), SeccompAction::Allow)?,

@@ -6,7 +6,9 @@ use super::*;
 
 fn errors(log: &str) -> Vec<(Option<u32>, Option<u32>, String)> {
     let list = parse("ingress.source", log).errors;
-    list.into_iter().map(|error| (error.line, error.column, error.message)).collect()
+    list.into_iter()
+        .map(|error| (error.line, error.column, error.message))
+        .collect()
 }
 
 fn error(
@@ -31,10 +33,16 @@ int f(void) { return y }
 ";
     assert_eq!(
         errors(log),
-        [error(1, 9, "expected expression"), error(2, 23, "expected ';' after return statement")]
+        [
+            error(1, 9, "expected expression"),
+            error(2, 23, "expected ';' after return statement")
+        ]
     );
     let first = &parse("egress.source", log).errors[0];
-    assert_eq!((first.stage, first.field.as_deref()), (Stage::Compile, Some("egress.source")));
+    assert_eq!(
+        (first.stage, first.field.as_deref()),
+        (Stage::Compile, Some("egress.source"))
+    );
 }
 
 #[test]
@@ -45,7 +53,10 @@ probe.c:2:10: fatal error: 'nope/missing.h' file not found
          ^~~~~~~~~~~~~~~~
 1 error generated.
 ";
-    assert_eq!(errors(log), [error(2, 10, "'nope/missing.h' file not found")]);
+    assert_eq!(
+        errors(log),
+        [error(2, 10, "'nope/missing.h' file not found")]
+    );
 }
 
 #[test]
@@ -53,7 +64,10 @@ fn a_section_with_the_name_of_its_function_is_explained() {
     let log = "error: see changed binding to STB_GLOBAL\n<unknown>:0: error: symbol 'see' is already defined\n2 errors generated.\n";
     let errors = errors(log);
     assert_eq!(errors.len(), 1, "{errors:?}");
-    assert!(errors[0].2.contains("name the section otherwise"), "{errors:?}");
+    assert!(
+        errors[0].2.contains("name the section otherwise"),
+        "{errors:?}"
+    );
 }
 
 #[test]
@@ -71,10 +85,16 @@ int broken = ;
 1 warning and 2 errors generated.
 ";
     // Other mistakes in a header of the host follow from the first one.
-    assert_eq!(errors(log), [error(3, None, "in /usr/include/b.h:1: expected expression")]);
+    assert_eq!(
+        errors(log),
+        [error(3, None, "in /usr/include/b.h:1: expected expression")]
+    );
     let warnings = parse("ingress.source", log).warnings;
     assert_eq!(warnings[0].line, Some(3));
-    assert_eq!(warnings[0].message, "in /usr/include/b.h:7: hmm [-W#warnings]");
+    assert_eq!(
+        warnings[0].message,
+        "in /usr/include/b.h:7: hmm [-W#warnings]"
+    );
 }
 
 #[test]
@@ -88,7 +108,10 @@ probe.c:2:15: note: expanded from macro 'B2'
               ^
 1 error generated.
 ";
-    assert_eq!(errors(log), [error(3, 35, "use of undeclared identifier 'undeclared'")]);
+    assert_eq!(
+        errors(log),
+        [error(3, 35, "use of undeclared identifier 'undeclared'")]
+    );
 }
 
 #[test]
@@ -127,7 +150,11 @@ clang: error: clang frontend command failed with exit code 70 (use -v to see inv
 fn errors_without_a_place_are_kept() {
     assert_eq!(
         errors("error: unknown target triple 'foo', please use -triple or -arch\n"),
-        [error(None, None, "unknown target triple 'foo', please use -triple or -arch")]
+        [error(
+            None,
+            None,
+            "unknown target triple 'foo', please use -triple or -arch"
+        )]
     );
     assert_eq!(
         errors("clang-14: error: no such file or directory: 'x'\n"),
@@ -135,13 +162,24 @@ fn errors_without_a_place_are_kept() {
     );
     assert_eq!(
         errors("error: <unknown>:0:0: in function g i32 (i32): call to memcpy\n"),
-        [error(None, None, "<unknown>:0:0: in function g i32 (i32): call to memcpy")]
+        [error(
+            None,
+            None,
+            "<unknown>:0:0: in function g i32 (i32): call to memcpy"
+        )]
     );
     assert_eq!(
         errors("<inline asm>:1:9: error: Could not find incbin file '/nonexistent'\n"),
-        [error(None, None, "in <inline asm>:1: Could not find incbin file '/nonexistent'")]
+        [error(
+            None,
+            None,
+            "in <inline asm>:1: Could not find incbin file '/nonexistent'"
+        )]
     );
-    assert_eq!(errors("probe.c:0:0: error: nowhere\n"), [error(None, None, "nowhere")]);
+    assert_eq!(
+        errors("probe.c:0:0: error: nowhere\n"),
+        [error(None, None, "nowhere")]
+    );
 }
 
 #[test]
@@ -155,7 +193,10 @@ In file included from <built-in>:323:
 ";
     let found = parse("ingress.source", log).errors;
     assert_eq!(found.len(), 1);
-    assert_eq!((found[0].field.as_deref(), found[0].line), (Some("ingress.defines"), None));
+    assert_eq!(
+        (found[0].field.as_deref(), found[0].line),
+        (Some("ingress.defines"), None)
+    );
 }
 
 #[test]
@@ -173,14 +214,18 @@ x = a ? b : error: c
 fn any_text_is_read_without_panic() {
     let log = "In file included from probe.c:3:\nIn file included from /usr/include/b.h:4294967296:\nprobe.c:1:2: error: x\n\
         probe.c:7: warning: ü [-W#warnings]\nError at line 3: y\nfatal error: z\n1 error generated.\n";
-    let seeds = [log, "probe.c:0:0: note: \n", ": error: : error: "].map(|text| text.as_bytes().to_vec());
+    let seeds =
+        [log, "probe.c:0:0: note: \n", ": error: : error: "].map(|text| text.as_bytes().to_vec());
     twinprobe_fuzz::runner::run("diagnostics", Duration::from_secs(1), &seeds, |input| {
         let log = String::from_utf8_lossy(input);
         let found = parse("ingress.source", without_crash_report(&log));
         let places = found.errors.iter().chain(&found.warnings);
         assert!(places.clone().count() <= log.lines().count());
         for finding in places {
-            assert!(finding.line != Some(0) && finding.column != Some(0), "{finding:?} in {log:?}");
+            assert!(
+                finding.line != Some(0) && finding.column != Some(0),
+                "{finding:?} in {log:?}"
+            );
         }
     });
 }
@@ -193,8 +238,14 @@ fn of_a_failed_assertion_the_text_is_kept() {
         "static assertion failed: too \"big\"",
         "static assertion failed due to requirement 'sizeof (int) == 3': too \"big\"",
     ] {
-        assert_eq!(errors(&format!("probe.c:1:2: error: {text}\n")), [error(1, 2, "too \"big\"")]);
+        assert_eq!(
+            errors(&format!("probe.c:1:2: error: {text}\n")),
+            [error(1, 2, "too \"big\"")]
+        );
     }
     let without = "static_assert failed due to requirement '0 == 1'";
-    assert_eq!(errors(&format!("probe.c:1:2: error: {without}\n")), [error(1, 2, without)]);
+    assert_eq!(
+        errors(&format!("probe.c:1:2: error: {without}\n")),
+        [error(1, 2, without)]
+    );
 }

@@ -30,7 +30,12 @@ fn key(source: &str, arguments: &[&str]) -> ObjectKey {
 }
 
 fn object(length: usize) -> CompiledObject {
-    CompiledObject { elf: vec![7; length], warnings: Vec::new(), shared: Vec::new(), reused: false }
+    CompiledObject {
+        elf: vec![7; length],
+        warnings: Vec::new(),
+        shared: Vec::new(),
+        reused: false,
+    }
 }
 
 #[test]
@@ -40,19 +45,38 @@ fn an_object_is_known_until_something_changes_that_it_was_made_of() {
     let clang = directory.path().join("clang");
     type Change = fn(&Path);
     let changes: [(&str, Change); 4] = [
-        ("a header is longer", |at| fs::write(at.join("b.h"), "longer").unwrap()),
-        ("a header is gone", |at| fs::remove_file(at.join("a.h")).unwrap()),
-        ("a header is new", |at| fs::write(at.join("0.h"), "").unwrap()),
-        ("clang is another one", |at| fs::write(at.join("clang"), "newer").unwrap()),
+        ("a header is longer", |at| {
+            fs::write(at.join("b.h"), "longer").unwrap()
+        }),
+        ("a header is gone", |at| {
+            fs::remove_file(at.join("a.h")).unwrap()
+        }),
+        ("a header is new", |at| {
+            fs::write(at.join("0.h"), "").unwrap()
+        }),
+        ("clang is another one", |at| {
+            fs::write(at.join("clang"), "newer").unwrap()
+        }),
     ];
     for (what, change) in changes {
         for path in headers.iter().chain([&clang]) {
             fs::write(path, "old").unwrap();
         }
         let known = ObjectCache::default();
-        known.keep(key("a", &["-O2"]), &object(5), &clang, headers.clone().into());
-        assert!(known.get(&key("a", &["-O2"])).is_some_and(|found| found.reused && found.elf == [7; 5]));
-        assert!(known.get(&key("b", &["-O2"])).is_none() && known.get(&key("a", &["-O3"])).is_none());
+        known.keep(
+            key("a", &["-O2"]),
+            &object(5),
+            &clang,
+            headers.clone().into(),
+        );
+        assert!(
+            known
+                .get(&key("a", &["-O2"]))
+                .is_some_and(|found| found.reused && found.elf == [7; 5])
+        );
+        assert!(
+            known.get(&key("b", &["-O2"])).is_none() && known.get(&key("a", &["-O3"])).is_none()
+        );
         assert!(known.get(&key("a-O2", &[])).is_none());
         change(directory.path());
         assert!(known.get(&key("a", &["-O2"])).is_none(), "{what}");
@@ -63,15 +87,30 @@ fn an_object_is_known_until_something_changes_that_it_was_made_of() {
 fn few_objects_are_kept_and_no_long_ones() {
     let known = ObjectCache::default();
     let numbered = |number: usize| key(&number.to_string(), &[]);
-    known.keep(numbered(1000), &object(LONGEST + 1), Path::new("/bin/true"), BTreeSet::new());
+    known.keep(
+        numbered(1000),
+        &object(LONGEST + 1),
+        Path::new("/bin/true"),
+        BTreeSet::new(),
+    );
     assert!(known.get(&numbered(1000)).is_none());
     for number in 0..=OBJECTS.get() {
-        known.keep(numbered(number), &object(LONGEST), Path::new("/bin/true"), BTreeSet::new());
+        known.keep(
+            numbered(number),
+            &object(LONGEST),
+            Path::new("/bin/true"),
+            BTreeSet::new(),
+        );
         assert!(known.get(&numbered(0)).is_some(), "it is used each time");
     }
-    assert!(known.get(&numbered(1)).is_none(), "it was used the longest ago");
+    assert!(
+        known.get(&numbered(1)).is_none(),
+        "it was used the longest ago"
+    );
     assert_eq!(
-        (2..=OBJECTS.get()).filter(|number| known.get(&numbered(*number)).is_some()).count(),
+        (2..=OBJECTS.get())
+            .filter(|number| known.get(&numbered(*number)).is_some())
+            .count(),
         OBJECTS.get() - 1
     );
 }
@@ -85,6 +124,10 @@ fn the_list_of_headers_is_taken_out_of_the_messages() {
         messages,
         "probe.c:1:2: warning: this [-W]\n#warning . /no\n.no header\n /nor this\n... nor/this"
     );
-    let expected = ["/twinprobe/includes/x.h", "/usr/include/a.h", "/usr/include/b c.h"];
+    let expected = [
+        "/twinprobe/includes/x.h",
+        "/usr/include/a.h",
+        "/usr/include/b c.h",
+    ];
     assert_eq!(headers, expected.map(PathBuf::from).into());
 }

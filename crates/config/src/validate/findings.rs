@@ -7,8 +7,8 @@ use twinprobe_ebpf_common::metric::OnReplace;
 
 use crate::validate::names;
 
-/// The number of entries that a list or an object of a configuration may have. Usual lists have some dozens
-/// at most, and each entry takes time wherever the configuration is read.
+/// The number of entries that a list or an object of a configuration may have. Usual lists have
+/// some dozens at most, and each entry takes time wherever the configuration is read.
 pub const ENTRIES_LIMIT: usize = 1024;
 /// The number of mistakes that are reported.
 const REPORTED: usize = 256;
@@ -33,23 +33,36 @@ impl Findings {
     /// Returns all mistakes as a refusal; an error if there are some.
     pub fn refuse(mut self) -> Result<(), Rejection> {
         if self.more > 0 {
-            let message = format!("{} more mistakes are not shown; correct these first", self.more);
-            self.reported.push(Finding { field: None, ..Finding::config("", message) });
+            let message = format!(
+                "{} more mistakes are not shown; correct these first",
+                self.more
+            );
+            self.reported.push(Finding {
+                field: None,
+                ..Finding::config("", message)
+            });
         }
-        if self.reported.is_empty() { Ok(()) } else { Err(self.reported.into()) }
+        if self.reported.is_empty() {
+            Ok(())
+        } else {
+            Err(self.reported.into())
+        }
     }
 
-    /// Tells whether a list or an object is short enough for its checks. A list or object with more entries
-    /// is a mistake.
+    /// Tells whether a list or an object is short enough for its checks. A list or object with more
+    /// entries is a mistake.
     pub fn fits(&mut self, field: &str, entries: usize) -> bool {
         if entries > ENTRIES_LIMIT {
-            self.add(field, format!("{entries} entries are too many; the limit is {ENTRIES_LIMIT}"));
+            self.add(
+                field,
+                format!("{entries} entries are too many; the limit is {ENTRIES_LIMIT}"),
+            );
         }
         entries <= ENTRIES_LIMIT
     }
 
-    /// Returns the choice called `name`; `None` if the field is left out. An unknown name is a mistake, and also
-    /// gives `None`. `what` is the message's word for the kind of choice.
+    /// Returns the choice called `name`; `None` if the field is left out. An unknown name is a
+    /// mistake, and also gives `None`. `what` is the message's word for the kind of choice.
     pub fn choose<T: Copy>(
         &mut self,
         field: &str,
@@ -63,7 +76,11 @@ impl Findings {
             let known: Vec<&str> = choices.iter().map(|(known, _)| *known).collect();
             self.add(
                 field,
-                format!("unknown {what} {}; use one of {}", names::quote(name), known.join(", ")),
+                format!(
+                    "unknown {what} {}; use one of {}",
+                    names::quote(name),
+                    known.join(", ")
+                ),
             );
         }
         chosen.map(|(_, choice)| *choice)
@@ -98,9 +115,15 @@ pub struct Defaults {
 impl Defaults {
     pub fn check(document: &ConfigDocument, findings: &mut Findings) -> Self {
         Self {
-            priority: findings.priority("priority", document.priority).unwrap_or_default(),
-            position: findings.position("position", document.position.as_deref()).unwrap_or_default(),
-            on_replace: findings.on_replace("on_replace", document.on_replace.as_deref()).unwrap_or_default(),
+            priority: findings
+                .priority("priority", document.priority)
+                .unwrap_or_default(),
+            position: findings
+                .position("position", document.position.as_deref())
+                .unwrap_or_default(),
+            on_replace: findings
+                .on_replace("on_replace", document.on_replace.as_deref())
+                .unwrap_or_default(),
         }
     }
 }

@@ -11,14 +11,25 @@ const MOST_LABELS: usize = 32;
 /// The limits in bytes of a label's name, and of its value.
 const NAME_LIMIT: usize = 128;
 const VALUE_LIMIT: usize = 1024;
-/// The names of labels that samples already have, or that have another meaning in OpenMetrics and the
-/// documents.
-const RESERVED: [&str; 7] = ["probe", "direction", "node", "instance", "cpu", "le", "quantile"];
+/// The names of labels that samples already have, or that have another meaning in OpenMetrics and
+/// the documents.
+const RESERVED: [&str; 7] = [
+    "probe",
+    "direction",
+    "node",
+    "instance",
+    "cpu",
+    "le",
+    "quantile",
+];
 
 /// Checks the labels and adds their mistakes to `findings`.
 pub fn check(labels: &BTreeMap<String, String>, findings: &mut Findings) {
     if labels.len() > MOST_LABELS {
-        let message = format!("{} labels are too many; the limit is {MOST_LABELS}", labels.len());
+        let message = format!(
+            "{} labels are too many; the limit is {MOST_LABELS}",
+            labels.len()
+        );
         findings.add("labels", message);
         return;
     }
@@ -30,10 +41,17 @@ pub fn check(labels: &BTreeMap<String, String>, findings: &mut Findings) {
         let field = format!("labels.{name}");
         if value.len() > VALUE_LIMIT {
             let size = value.len();
-            findings.add(&*field, format!("the value has {size} bytes; the limit is {VALUE_LIMIT}"));
+            findings.add(
+                &*field,
+                format!("the value has {size} bytes; the limit is {VALUE_LIMIT}"),
+            );
         }
-        if let Some(control) = value.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t')) {
-            let message = format!("the value has the control character {control:?}, which XML can't write");
+        if let Some(control) = value
+            .chars()
+            .find(|c| c.is_control() && !matches!(c, '\n' | '\t'))
+        {
+            let message =
+                format!("the value has the control character {control:?}, which XML can't write");
             findings.add(field, message);
         }
     }
@@ -41,11 +59,19 @@ pub fn check(labels: &BTreeMap<String, String>, findings: &mut Findings) {
 
 /// Checks that the keys of metrics have other labels than the probe.
 pub fn check_keys(document: &ConfigDocument, findings: &mut Findings) {
-    let Some(labels) = &document.labels else { return };
+    let Some(labels) = &document.labels else {
+        return;
+    };
     for (at, direction) in [("ingress", &document.ingress), ("egress", &document.egress)] {
-        let metrics = direction.iter().flat_map(|direction| direction.metrics.iter().flatten());
+        let metrics = direction
+            .iter()
+            .flat_map(|direction| direction.metrics.iter().flatten());
         for (index, metric) in metrics.enumerate() {
-            if let Some(label) = metric.key_label.as_ref().filter(|label| labels.contains_key(*label)) {
+            if let Some(label) = metric
+                .key_label
+                .as_ref()
+                .filter(|label| labels.contains_key(*label))
+            {
                 let message = format!("the probe has a label {label} already; choose another name");
                 findings.add(format!("{at}.metrics[{index}].key_label"), message);
             }
@@ -62,7 +88,9 @@ pub fn check_name(name: &str) -> Result<(), String> {
     }
     if name.len() > NAME_LIMIT {
         let size = name.len();
-        return Err(format!("the name {quoted} has {size} bytes; the limit is {NAME_LIMIT}"));
+        return Err(format!(
+            "the name {quoted} has {size} bytes; the limit is {NAME_LIMIT}"
+        ));
     }
     if RESERVED.contains(&name) || is_index(name) {
         let reserved = RESERVED.join(", ");
@@ -76,5 +104,6 @@ pub fn check_name(name: &str) -> Result<(), String> {
 
 /// Tells whether a name is the label of an array's element.
 fn is_index(name: &str) -> bool {
-    name.strip_prefix("index").is_some_and(|number| number.bytes().all(|digit| digit.is_ascii_digit()))
+    name.strip_prefix("index")
+        .is_some_and(|number| number.bytes().all(|digit| digit.is_ascii_digit()))
 }

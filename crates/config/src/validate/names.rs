@@ -11,11 +11,13 @@ const PATTERN_LIMIT: usize = 64;
 /// The longest path in bytes: `PATH_MAX` without its NUL.
 const PATH_LIMIT: usize = 4095;
 
-/// Tells whether a name matches `[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}`: safe as a path segment, a file name and a directory
-/// of pins.
+/// Tells whether a name matches `[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}`: safe as a path segment, a file
+/// name and a directory of pins.
 pub fn is_probe_name(name: &str) -> bool {
     let mut bytes = name.bytes();
-    bytes.next().is_some_and(|first| first.is_ascii_alphanumeric())
+    bytes
+        .next()
+        .is_some_and(|first| first.is_ascii_alphanumeric())
         && name.len() <= 64
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
 }
@@ -57,22 +59,29 @@ pub fn is_type_name(name: &str) -> bool {
 
 fn is_word(name: &str, also: impl Fn(u8) -> bool) -> bool {
     let mut bytes = name.bytes();
-    bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || also(first))
+    bytes
+        .next()
+        .is_some_and(|first| first.is_ascii_alphabetic() || also(first))
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || also(byte))
 }
 
-/// Checks an interface's name or pattern. The rule is the kernel's own (`dev_valid_name`), so that a wrong name is
-/// found here and not when attaching. Patterns may hold only characters that a name may hold.
+/// Checks an interface's name or pattern. The rule is the kernel's own (`dev_valid_name`), so that
+/// a wrong name is found here and not when attaching. Patterns may hold only characters that a name
+/// may hold.
 pub fn interface(name: &str) -> Result<InterfacePattern, String> {
     let quoted = quote(name);
     if name.is_empty() {
         return Err("an interface name is empty".to_owned());
     }
     if is_pattern(name) && name.len() > PATTERN_LIMIT {
-        return Err(format!("{quoted} is too long for a pattern; the limit is {PATTERN_LIMIT} bytes"));
+        return Err(format!(
+            "{quoted} is too long for a pattern; the limit is {PATTERN_LIMIT} bytes"
+        ));
     }
     if !is_pattern(name) && name.len() > 15 {
-        return Err(format!("{quoted} is too long for an interface name; the limit is 15 bytes"));
+        return Err(format!(
+            "{quoted} is too long for an interface name; the limit is 15 bytes"
+        ));
     }
     let forbidden = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
     if name == "." || name == ".." || name.contains(forbidden) {
@@ -82,7 +91,9 @@ pub fn interface(name: &str) -> Result<InterfacePattern, String> {
     }
     // The pattern library reads `**` as directories.
     if name.contains("**") {
-        return Err(format!("{quoted} has two '*' in a row; one matches any number of characters"));
+        return Err(format!(
+            "{quoted} has two '*' in a row; one matches any number of characters"
+        ));
     }
     InterfacePattern::new(name).map_err(|_| {
         format!("{quoted} is not a pattern: a '[' has no ']', as in eth[0-3]; a '[' itself is written [[]")
@@ -93,21 +104,30 @@ pub fn interface(name: &str) -> Result<InterfacePattern, String> {
 pub fn netns(path: &str) -> Result<(), String> {
     let quoted = quote(path);
     if !path.starts_with('/') {
-        return Err(format!("{quoted} is not an absolute path; give one such as /run/netns/NAME"));
+        return Err(format!(
+            "{quoted} is not an absolute path; give one such as /run/netns/NAME"
+        ));
     }
     if path.len() > PATH_LIMIT || path.contains('\0') {
-        return Err(format!("{quoted} is not a path; the limit is {PATH_LIMIT} bytes without NUL"));
+        return Err(format!(
+            "{quoted} is not a path; the limit is {PATH_LIMIT} bytes without NUL"
+        ));
     }
     Ok(())
 }
 
-/// Checks that the path of a network namespace is at one of the usual places: if a client could name any
-/// path, the answers would let it explore the file system.
+/// Checks that the path of a network namespace is at one of the usual places: if a client could
+/// name any path, the answers would let it explore the file system.
 pub fn place_of_netns(path: &str) -> Result<(), String> {
-    let name = ["/run/netns/", "/var/run/netns/"].iter().find_map(|directory| path.strip_prefix(directory));
-    let pid = path.strip_prefix("/proc/").and_then(|rest| rest.strip_suffix("/ns/net"));
+    let name = ["/run/netns/", "/var/run/netns/"]
+        .iter()
+        .find_map(|directory| path.strip_prefix(directory));
+    let pid = path
+        .strip_prefix("/proc/")
+        .and_then(|rest| rest.strip_suffix("/ns/net"));
     let is_name = |name: &str| !name.is_empty() && !name.starts_with('.') && !name.contains('/');
-    let is_pid = |pid: &str| pid == "self" || !pid.is_empty() && pid.bytes().all(|c| c.is_ascii_digit());
+    let is_pid =
+        |pid: &str| pid == "self" || !pid.is_empty() && pid.bytes().all(|c| c.is_ascii_digit());
     if name.is_some_and(is_name) || pid.is_some_and(is_pid) {
         return Ok(());
     }
@@ -126,7 +146,9 @@ pub fn duration(
 ) -> Result<Duration, String> {
     let quoted = quote(text);
     let parsed: Result<SignedDuration, _> = text.parse();
-    let duration = parsed.ok().and_then(|duration| Duration::try_from(duration).ok());
+    let duration = parsed
+        .ok()
+        .and_then(|duration| Duration::try_from(duration).ok());
     let duration =
         duration.ok_or_else(|| format!("{quoted} is not a duration such as 10s, 250ms, 5m, 1h"))?;
     match possible.contains(&duration) {

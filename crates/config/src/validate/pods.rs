@@ -14,7 +14,8 @@ const UID: usize = 64;
 /// The most labels of a pod or of a namespace.
 const LABELS: usize = 256;
 
-/// The most Services of a cluster, and the most addresses of each: one address of each version of IP.
+/// The most Services of a cluster, and the most addresses of each: one address of each version of
+/// IP.
 const SERVICES: usize = 4_096;
 const ADDRESSES: usize = 2;
 
@@ -23,7 +24,10 @@ pub fn check_pods(table: &PodTable) -> Result<(), Rejection> {
     let mut findings = Findings::default();
     let pods = table.pods.len();
     if pods > ENTRIES_LIMIT {
-        findings.add("pods", format!("{pods} pods are too many; the limit is {ENTRIES_LIMIT}"));
+        findings.add(
+            "pods",
+            format!("{pods} pods are too many; the limit is {ENTRIES_LIMIT}"),
+        );
         return findings.refuse();
     }
     check_services(&table.services, &mut findings);
@@ -41,14 +45,25 @@ pub fn check_pods(table: &PodTable) -> Result<(), Rejection> {
         } else if !uids.insert(uid) {
             findings.add(field("uid"), format!("{} is listed twice", quote(uid)));
         }
-        let kind =
-            pod.workload.iter().flat_map(|of| [("workload.kind", &of.kind), ("workload.name", &of.name)]);
-        for (name, value) in [("namespace", &pod.namespace), ("name", &pod.name)].into_iter().chain(kind) {
+        let kind = pod
+            .workload
+            .iter()
+            .flat_map(|of| [("workload.kind", &of.kind), ("workload.name", &of.name)]);
+        for (name, value) in [("namespace", &pod.namespace), ("name", &pod.name)]
+            .into_iter()
+            .chain(kind)
+        {
             check_name(value, field(name), &mut findings);
         }
-        for (name, labels) in [("labels", &pod.labels), ("namespace_labels", &pod.namespace_labels)] {
+        for (name, labels) in [
+            ("labels", &pod.labels),
+            ("namespace_labels", &pod.namespace_labels),
+        ] {
             if labels.len() > LABELS {
-                let message = format!("{} labels are too many; the limit is {LABELS}", labels.len());
+                let message = format!(
+                    "{} labels are too many; the limit is {LABELS}",
+                    labels.len()
+                );
                 findings.add(field(name), message);
             }
         }
@@ -59,7 +74,10 @@ pub fn check_pods(table: &PodTable) -> Result<(), Rejection> {
 fn check_services(services: &[ServiceEntry], findings: &mut Findings) {
     if services.len() > SERVICES {
         let number = services.len();
-        findings.add("services", format!("{number} services are too many; the limit is {SERVICES}"));
+        findings.add(
+            "services",
+            format!("{number} services are too many; the limit is {SERVICES}"),
+        );
         return;
     }
     for (at, service) in services.iter().enumerate() {
@@ -77,8 +95,9 @@ fn check_services(services: &[ServiceEntry], findings: &mut Findings) {
 fn check_name(name: &str, field: String, findings: &mut Findings) {
     if !(1..=NAME).contains(&name.len()) || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
         let quoted = quote(name);
-        let message =
-            format!("{quoted} can't be a name; 1 to {NAME} bytes of ASCII without white space are allowed");
+        let message = format!(
+            "{quoted} can't be a name; 1 to {NAME} bytes of ASCII without white space are allowed"
+        );
         findings.add(field, message);
     }
 }
@@ -91,46 +110,86 @@ mod tests {
 
     fn pod(uid: &str) -> PodEntry {
         let (uid, namespace, name) = (uid.to_owned(), "blue".to_owned(), "web-1".to_owned());
-        PodEntry { uid, namespace, name, ..PodEntry::default() }
+        PodEntry {
+            uid,
+            namespace,
+            name,
+            ..PodEntry::default()
+        }
     }
 
     fn service(name: &str, addresses: usize) -> ServiceEntry {
         let addresses = vec!["10.96.0.7".parse().unwrap(); addresses];
-        ServiceEntry { namespace: "blue".to_owned(), name: name.to_owned(), addresses }
+        ServiceEntry {
+            namespace: "blue".to_owned(),
+            name: name.to_owned(),
+            addresses,
+        }
     }
 
     fn said(pods: Vec<PodEntry>) -> Vec<(String, String)> {
-        refused(&PodTable { pods, services: Vec::new() })
+        refused(&PodTable {
+            pods,
+            services: Vec::new(),
+        })
     }
 
     fn refused(table: &PodTable) -> Vec<(String, String)> {
         let refused = check_pods(table).unwrap_err().findings;
-        refused.into_iter().map(|finding| (finding.field.unwrap(), finding.message)).collect()
+        refused
+            .into_iter()
+            .map(|finding| (finding.field.unwrap(), finding.message))
+            .collect()
     }
 
     #[test]
     fn every_mistake_of_a_table_is_named() {
-        check_pods(&PodTable { pods: vec![pod("a-1"), pod("0123")], services: vec![service("web", 2)] })
-            .unwrap();
-        let workload = Some(Workload { kind: "Deployment".to_owned(), name: "a b".to_owned() });
+        check_pods(&PodTable {
+            pods: vec![pod("a-1"), pod("0123")],
+            services: vec![service("web", 2)],
+        })
+        .unwrap();
+        let workload = Some(Workload {
+            kind: "Deployment".to_owned(),
+            name: "a b".to_owned(),
+        });
         let found = said(vec![
             pod("a"),
             pod("a"),
             pod("../x"),
-            PodEntry { workload, name: String::new(), ..pod("b") },
+            PodEntry {
+                workload,
+                name: String::new(),
+                ..pod("b")
+            },
         ]);
         let fields: Vec<_> = found.iter().map(|(field, _)| field.as_str()).collect();
         assert_eq!(
             fields,
-            ["pods[1].uid", "pods[2].uid", "pods[3].name", "pods[3].workload.name"],
+            [
+                "pods[1].uid",
+                "pods[2].uid",
+                "pods[3].name",
+                "pods[3].workload.name"
+            ],
             "{found:?}"
         );
         assert!(found[0].1.contains("twice"));
-        let table = |services| PodTable { pods: Vec::new(), services };
+        let table = |services| PodTable {
+            pods: Vec::new(),
+            services,
+        };
         let found = refused(&table(vec![service("a b", 1), service("web", 3)]));
         let fields: Vec<_> = found.iter().map(|(field, _)| field.as_str()).collect();
-        assert_eq!(fields, ["services[0].name", "services[1].addresses"], "{found:?}");
-        assert_eq!(refused(&table(vec![service("web", 1); SERVICES + 1]))[0].0, "services");
+        assert_eq!(
+            fields,
+            ["services[0].name", "services[1].addresses"],
+            "{found:?}"
+        );
+        assert_eq!(
+            refused(&table(vec![service("web", 1); SERVICES + 1]))[0].0,
+            "services"
+        );
         let many = (0..1025).map(|number| pod(&number.to_string())).collect();
         assert_eq!(said(many)[0].0, "pods");
     }

@@ -16,8 +16,7 @@ pub fn check(document: &ConfigDocument, findings: &mut Findings) -> Vec<String> 
         return Vec::new();
     }
     if !shared.is_empty() && (document.ingress.is_none() || document.egress.is_none()) {
-        let message =
-            "ingress and egress share the maps, so both are needed; add the other, or leave shared_maps out";
+        let message = "ingress and egress share the maps, so both are needed; add the other, or leave shared_maps out";
         findings.add("shared_maps", message);
     }
     let mut seen = BTreeSet::new();
@@ -25,7 +24,10 @@ pub fn check(document: &ConfigDocument, findings: &mut Findings) -> Vec<String> 
         let (field, quoted) = (format!("shared_maps[{index}]"), names::quote(name));
         if !names::is_c_identifier(name) {
             let rule = "name a map; variables can't be shared, put them into a map";
-            findings.add(field, format!("{quoted} is not a name of a map in the source; {rule}"));
+            findings.add(
+                field,
+                format!("{quoted} is not a name of a map in the source; {rule}"),
+            );
         } else if !seen.insert(name) {
             findings.add(field, format!("{quoted} is listed twice"));
         }
@@ -41,7 +43,12 @@ pub fn agree<'a>(
 ) {
     let mut first = HashMap::new();
     for (direction, config) in directions {
-        for request in config.metrics.iter().map(|metric| &metric.request).filter(|one| !one.map.is_empty()) {
+        for request in config
+            .metrics
+            .iter()
+            .map(|metric| &metric.request)
+            .filter(|one| !one.map.is_empty())
+        {
             let own = (!shared.contains(&request.map)).then_some(direction);
             let first = *first.entry((own, &request.map)).or_insert(request);
             let asked = [

@@ -6,8 +6,8 @@ use super::error::BtfError;
 use super::types::Type;
 use crate::layout::Render;
 
-/// The longest name that is read, so that a string that many members share costs little. Identifiers of C
-/// source are far shorter; `KSYM_NAME_LEN` of the kernel is 512.
+/// The longest name that is read, so that a string that many members share costs little.
+/// Identifiers of C source are far shorter; `KSYM_NAME_LEN` of the kernel is 512.
 const MAX_NAME_LEN: usize = 511;
 
 /// A parsed BTF blob. The numbers of types are their ids; id 0 is `void`.
@@ -32,27 +32,37 @@ impl Btf {
         1..=u32::try_from(self.types.len()).unwrap_or(u32::MAX)
     }
 
-    /// Returns the first type with this name. C has several name spaces, so the type may be a struct or a
-    /// typedef.
+    /// Returns the first type with this name. C has several name spaces, so the type may be a
+    /// struct or a typedef.
     pub fn find(&self, name: &str) -> Option<u32> {
         self.type_ids().find(|&id| self.type_name(id) == name)
     }
 
     pub(super) fn get(&self, id: u32) -> Result<&Type, BtfError> {
         let index = (id as usize).checked_sub(1);
-        index.and_then(|index| self.types.get(index)).ok_or(BtfError::NoType(id))
+        index
+            .and_then(|index| self.types.get(index))
+            .ok_or(BtfError::NoType(id))
     }
 
     pub(super) fn name(&self, offset: u32) -> Result<&str, BtfError> {
-        let tail = self.strings.get(offset as usize..).ok_or(BtfError::Name(offset))?;
+        let tail = self
+            .strings
+            .get(offset as usize..)
+            .ok_or(BtfError::Name(offset))?;
         let head = &tail[..tail.len().min(MAX_NAME_LEN + 1)];
-        let len = head.iter().position(|&byte| byte == 0).ok_or(BtfError::Name(offset))?;
+        let len = head
+            .iter()
+            .position(|&byte| byte == 0)
+            .ok_or(BtfError::Name(offset))?;
         std::str::from_utf8(&head[..len]).map_err(|_| BtfError::Name(offset))
     }
 
     /// Returns the name of a type; empty for a type without a name.
     pub(super) fn type_name(&self, id: u32) -> &str {
-        self.get(id).and_then(|ty| self.name(ty.name)).unwrap_or_default()
+        self.get(id)
+            .and_then(|ty| self.name(ty.name))
+            .unwrap_or_default()
     }
 
     /// Returns the name of a type for messages.

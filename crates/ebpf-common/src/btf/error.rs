@@ -24,7 +24,11 @@ pub enum BtfError {
     #[error("{name} has no size")]
     ZeroSize { name: String },
     #[error("{kind} {name} has an unusable size of {size} bytes")]
-    Size { name: String, kind: &'static str, size: u64 },
+    Size {
+        name: String,
+        kind: &'static str,
+        size: u64,
+    },
     #[error("member {member} does not fit into {name}")]
     Member { name: String, member: String },
     #[error("member {member} of {name} has no fixed length: data of any length can follow it")]

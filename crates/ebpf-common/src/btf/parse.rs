@@ -1,5 +1,5 @@
-//! Parsing of bytes to [`Type`]s. Every length is checked against the rest of the blob before it is used, so
-//! that memory stays proportional to the input.
+//! Parsing of bytes to [`Type`]s. Every length is checked against the rest of the blob before it is
+//! used, so that memory stays proportional to the input.
 
 use std::collections::HashMap;
 
@@ -21,10 +21,13 @@ impl Btf {
     ///
     /// # Errors
     ///
-    /// Fails if the blob is incomplete, has another byte order or version, an unknown kind of type, or
-    /// unterminated strings. Each query checks its names and references.
+    /// Fails if the blob is incomplete, has another byte order or version, an unknown kind of type,
+    /// or unterminated strings. Each query checks its names and references.
     pub fn parse(blob: &[u8]) -> Result<Self, BtfError> {
-        let mut header = ByteReader { bytes: blob, part: "header" };
+        let mut header = ByteReader {
+            bytes: blob,
+            part: "header",
+        };
         match header.u16()? {
             MAGIC => {}
             other => return Err(BtfError::Magic(other)),
@@ -37,18 +40,35 @@ impl Btf {
         if header_len < HEADER_LEN {
             return Err(BtfError::Truncated("header"));
         }
-        let body = blob.get(header_len..).ok_or(BtfError::Truncated("header"))?;
-        let types = section(body, header.u32()?, header.u32()?).ok_or(BtfError::Truncated("type section"))?;
-        let strings =
-            section(body, header.u32()?, header.u32()?).ok_or(BtfError::Truncated("string section"))?;
+        let body = blob
+            .get(header_len..)
+            .ok_or(BtfError::Truncated("header"))?;
+        let types = section(body, header.u32()?, header.u32()?)
+            .ok_or(BtfError::Truncated("type section"))?;
+        let strings = section(body, header.u32()?, header.u32()?)
+            .ok_or(BtfError::Truncated("string section"))?;
         if strings.first() != Some(&0) || strings.last() != Some(&0) {
             return Err(BtfError::Strings);
         }
 
-        let (strings, renders, elements, maps) =
-            (strings.to_vec(), HashMap::new(), HashMap::new(), HashMap::new());
-        let mut btf = Self { types: Vec::new(), strings, renders, elements, other_tags: Vec::new(), maps };
-        let mut reader = ByteReader { bytes: types, part: "type section" };
+        let (strings, renders, elements, maps) = (
+            strings.to_vec(),
+            HashMap::new(),
+            HashMap::new(),
+            HashMap::new(),
+        );
+        let mut btf = Self {
+            types: Vec::new(),
+            strings,
+            renders,
+            elements,
+            other_tags: Vec::new(),
+            maps,
+        };
+        let mut reader = ByteReader {
+            bytes: types,
+            part: "type section",
+        };
         while !reader.bytes.is_empty() {
             one_type(&mut btf, &mut reader)?;
         }
@@ -68,23 +88,38 @@ fn one_type(btf: &mut Btf, reader: &mut ByteReader<'_>) -> Result<(), BtfError> 
     let kind = match kind {
         1 => {
             let [bits, _, bit_offset, encoding] = reader.array()?;
-            BtfKind::Int { size: size_or_type, encoding: encoding & 0x0f, bit_offset, bits }
+            BtfKind::Int {
+                size: size_or_type,
+                encoding: encoding & 0x0f,
+                bit_offset,
+                bits,
+            }
         }
         2 => BtfKind::Pointer(size_or_type),
         3 => {
             let (element, _index, len) = (reader.u32()?, reader.u32()?, reader.u32()?);
             BtfKind::Array { element, len }
         }
-        4 => BtfKind::Struct { size: size_or_type, members: reader.list(count, |r| r.field(flag))? },
-        5 => BtfKind::Union { size: size_or_type, members: reader.list(count, |r| r.field(flag))? },
+        4 => BtfKind::Struct {
+            size: size_or_type,
+            members: reader.list(count, |r| r.field(flag))?,
+        },
+        5 => BtfKind::Union {
+            size: size_or_type,
+            members: reader.list(count, |r| r.field(flag))?,
+        },
         6 => {
             let mut variants = reader.list(count, |r| r.variant(flag))?;
-            // Values of this kind of enum have 32 bits. clang before 15 cuts larger values, so that names
-            // would belong to wrong values.
+            // Values of this kind of enum have 32 bits. clang before 15 cuts larger values, so that
+            // names would belong to wrong values.
             if size_or_type > 4 {
                 variants.clear();
             }
-            BtfKind::Enum { size: size_or_type, signed: flag, variants }
+            BtfKind::Enum {
+                size: size_or_type,
+                signed: flag,
+                variants,
+            }
         }
         7 => BtfKind::Forward { is_union: flag },
         8 => BtfKind::Typedef(size_or_type),
@@ -94,17 +129,28 @@ fn one_type(btf: &mut Btf, reader: &mut ByteReader<'_>) -> Result<(), BtfError> 
         12 => BtfKind::Function,
         13 => {
             let parameter = |r: &mut ByteReader<'_>| r.u32().and_then(|_name| r.u32());
-            BtfKind::Prototype { result: size_or_type, parameters: reader.list(count, parameter)? }
+            BtfKind::Prototype {
+                result: size_or_type,
+                parameters: reader.list(count, parameter)?,
+            }
         }
         14 => match reader.u32()? {
             0..=MAX_LINKAGE => BtfKind::Variable(size_or_type),
-            linkage => return Err(BtfError::Linkage { id: next_id(btf), linkage }),
+            linkage => {
+                return Err(BtfError::Linkage {
+                    id: next_id(btf),
+                    linkage,
+                });
+            }
         },
         15 => BtfKind::Section(reader.list(count, ByteReader::section_entry)?),
         16 => BtfKind::Float { size: size_or_type },
         17 => {
             let component = reader.u32()?.cast_signed();
-            let (tag, place) = (btf.name(name).unwrap_or_default(), (size_or_type, component));
+            let (tag, place) = (
+                btf.name(name).unwrap_or_default(),
+                (size_or_type, component),
+            );
             // The first known tag wins, as in the source.
             match (Render::from_tag(tag), element_of_tag(tag)) {
                 (Some(render), _) => drop(btf.renders.entry(place).or_insert(render)),
@@ -115,9 +161,18 @@ fn one_type(btf: &mut Btf, reader: &mut ByteReader<'_>) -> Result<(), BtfError> 
         }
         19 => {
             let variants = reader.list(count, ByteReader::variant64)?;
-            BtfKind::Enum { size: size_or_type, signed: flag, variants }
+            BtfKind::Enum {
+                size: size_or_type,
+                signed: flag,
+                variants,
+            }
         }
-        kind => return Err(BtfError::Kind { id: next_id(btf), kind }),
+        kind => {
+            return Err(BtfError::Kind {
+                id: next_id(btf),
+                kind,
+            });
+        }
     };
     btf.types.push(Type { name, kind });
     Ok(())
@@ -136,7 +191,10 @@ struct ByteReader<'a> {
 
 impl ByteReader<'_> {
     fn array<const N: usize>(&mut self) -> Result<[u8; N], BtfError> {
-        let (head, tail) = self.bytes.split_first_chunk().ok_or(BtfError::Truncated(self.part))?;
+        let (head, tail) = self
+            .bytes
+            .split_first_chunk()
+            .ok_or(BtfError::Truncated(self.part))?;
         self.bytes = tail;
         Ok(*head)
     }
@@ -149,7 +207,8 @@ impl ByteReader<'_> {
         self.array().map(u32::from_le_bytes)
     }
 
-    /// Reads `count` items. The memory grows only with items that exist, because `count` may be wrong.
+    /// Reads `count` items. The memory grows only with items that exist, because `count` may be
+    /// wrong.
     fn list<T>(
         &mut self,
         count: u32,
@@ -160,23 +219,42 @@ impl ByteReader<'_> {
 
     fn field(&mut self, bitfields: bool) -> Result<BtfMember, BtfError> {
         let (name, type_id, offset) = (self.u32()?, self.u32()?, self.u32()?);
-        let (bit_offset, bits) =
-            if bitfields { (offset & 0x00ff_ffff, offset.to_le_bytes()[3]) } else { (offset, 0) };
-        Ok(BtfMember { name, type_id, bit_offset, bits })
+        let (bit_offset, bits) = if bitfields {
+            (offset & 0x00ff_ffff, offset.to_le_bytes()[3])
+        } else {
+            (offset, 0)
+        };
+        Ok(BtfMember {
+            name,
+            type_id,
+            bit_offset,
+            bits,
+        })
     }
 
     fn variant(&mut self, signed: bool) -> Result<Variant, BtfError> {
         let (name, value) = (self.u32()?, self.u32()?);
-        let value = if signed { i64::from(value.cast_signed()).cast_unsigned() } else { u64::from(value) };
+        let value = if signed {
+            i64::from(value.cast_signed()).cast_unsigned()
+        } else {
+            u64::from(value)
+        };
         Ok(Variant { name, value })
     }
 
     fn variant64(&mut self) -> Result<Variant, BtfError> {
         let (name, low, high) = (self.u32()?, self.u32()?, self.u32()?);
-        Ok(Variant { name, value: u64::from(high) << 32 | u64::from(low) })
+        Ok(Variant {
+            name,
+            value: u64::from(high) << 32 | u64::from(low),
+        })
     }
 
     fn section_entry(&mut self) -> Result<SectionEntry, BtfError> {
-        Ok(SectionEntry { type_id: self.u32()?, offset: self.u32()?, size: self.u32()? })
+        Ok(SectionEntry {
+            type_id: self.u32()?,
+            offset: self.u32()?,
+            size: self.u32()?,
+        })
     }
 }

@@ -22,7 +22,8 @@ pub struct MapTypes {
 pub struct InnerMapTypes {
     /// The key and value types of the inner maps.
     pub types: MapTypes,
-    /// The number of bytes from the start of the definition to `values`, the array of pointers to the inner maps.
+    /// The number of bytes from the start of the definition to `values`, the array of pointers to
+    /// the inner maps.
     pub values_offset: usize,
 }
 
@@ -33,14 +34,16 @@ pub struct SectionVariable {
     pub name: String,
     /// The id of the variable's type.
     pub type_id: u32,
-    /// The number of bytes from the start of the section. Compilers write 0 there, and loaders fill in the offset.
+    /// The number of bytes from the start of the section. Compilers write 0 there, and loaders fill
+    /// in the offset.
     pub offset: usize,
     /// The number of bytes of the variable's value.
     pub size: usize,
 }
 
 impl Btf {
-    /// Returns the types of the map with this name in `.maps`, or of a map elsewhere that has an annotation.
+    /// Returns the types of the map with this name in `.maps`, or of a map elsewhere that has an
+    /// annotation.
     pub fn map_definition(&self, map_name: &str) -> Option<MapTypes> {
         let Some(&variable) = self.maps.get(map_name) else {
             return self.annotation(map_name);
@@ -50,42 +53,69 @@ impl Btf {
         Some(types)
     }
 
-    /// Returns the types that an annotation declares: `BPF_ANNOTATE_KV_PAIR` of early libbpf and iproute2 makes `struct
-    /// ____btf_map_NAME { KEY key; VALUE value; }`.
+    /// Returns the types that an annotation declares: `BPF_ANNOTATE_KV_PAIR` of early libbpf and
+    /// iproute2 makes `struct ____btf_map_NAME { KEY key; VALUE value; }`.
     fn annotation(&self, map_name: &str) -> Option<MapTypes> {
         let annotation = self.named_type(&format!("struct ____btf_map_{map_name}"))?;
         let members = self.members(annotation)?;
-        let named = |name| members.iter().find(|member| self.name(member.name) == Ok(name));
+        let named = |name| {
+            members
+                .iter()
+                .find(|member| self.name(member.name) == Ok(name))
+        };
         let [key, value] = ["key", "value"].map(named);
-        Some(MapTypes { key: Some(key?.type_id), value: Some(value?.type_id), render: None })
+        Some(MapTypes {
+            key: Some(key?.type_id),
+            value: Some(value?.type_id),
+            render: None,
+        })
     }
 
-    /// Returns the types of the inner maps in the map of maps with this name: `__array(values, struct {...})`, which
-    /// declares `struct {...} *values[]`.
+    /// Returns the types of the inner maps in the map of maps with this name: `__array(values,
+    /// struct {...})`, which declares `struct {...} *values[]`.
     pub fn inner_map_definition(&self, map_name: &str) -> Option<InnerMapTypes> {
         let members = self.members(*self.maps.get(map_name)?)?;
-        let values = members.iter().find(|member| self.name(member.name) == Ok("values"))?;
-        let &BtfKind::Array { element, .. } = self.strip(values.type_id).ok()?.kind else { return None };
-        let &BtfKind::Pointer(inner) = self.strip(element).ok()?.kind else { return None };
-        Some(InnerMapTypes { types: self.definition(inner)?, values_offset: values.bit_offset as usize / 8 })
+        let values = members
+            .iter()
+            .find(|member| self.name(member.name) == Ok("values"))?;
+        let &BtfKind::Array { element, .. } = self.strip(values.type_id).ok()?.kind else {
+            return None;
+        };
+        let &BtfKind::Pointer(inner) = self.strip(element).ok()?.kind else {
+            return None;
+        };
+        Some(InnerMapTypes {
+            types: self.definition(inner)?,
+            values_offset: values.bit_offset as usize / 8,
+        })
     }
 
-    /// Returns the number of bytes from the start of a map's definition to the slots that the source fills with
-    /// programs: `__array(values, int (void *))`, which declares `int (*values[])(void *)`.
+    /// Returns the number of bytes from the start of a map's definition to the slots that the
+    /// source fills with programs: `__array(values, int (void *))`, which declares `int
+    /// (*values[])(void *)`.
     pub fn programs_offset(&self, map_name: &str) -> Option<usize> {
         let members = self.members(*self.maps.get(map_name)?)?;
-        let values = members.iter().find(|member| self.name(member.name) == Ok("values"))?;
-        let &BtfKind::Array { element, .. } = self.strip(values.type_id).ok()?.kind else { return None };
-        let &BtfKind::Pointer(program) = self.strip(element).ok()?.kind else { return None };
+        let values = members
+            .iter()
+            .find(|member| self.name(member.name) == Ok("values"))?;
+        let &BtfKind::Array { element, .. } = self.strip(values.type_id).ok()?.kind else {
+            return None;
+        };
+        let &BtfKind::Pointer(program) = self.strip(element).ok()?.kind else {
+            return None;
+        };
         let is_program = matches!(self.strip(program).ok()?.kind, BtfKind::Prototype { .. });
         is_program.then_some(values.bit_offset as usize / 8)
     }
 
-    /// Returns the variables in `.maps`. If several variables have the same name, the first one counts.
+    /// Returns the variables in `.maps`. If several variables have the same name, the first one
+    /// counts.
     pub(super) fn map_variables(&self) -> HashMap<String, u32> {
         let mut variables = HashMap::new();
         for SectionEntry { type_id, .. } in self.section(".maps") {
-            variables.entry(self.type_name(*type_id).to_owned()).or_insert(*type_id);
+            variables
+                .entry(self.type_name(*type_id).to_owned())
+                .or_insert(*type_id);
         }
         variables
     }

@@ -15,8 +15,17 @@ pub struct Conversion {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Move {
-    Bytes { from: usize, to: usize, len: usize },
-    Number { from: BitWindow, signed: bool, to: BitWindow, cut: Overflow },
+    Bytes {
+        from: usize,
+        to: usize,
+        len: usize,
+    },
+    Number {
+        from: BitWindow,
+        signed: bool,
+        to: BitWindow,
+        cut: Overflow,
+    },
 }
 
 /// The fate of a number that does not fit into its new field.
@@ -40,7 +49,10 @@ impl Conversion {
     pub fn new(from: &Layout, to: &Layout) -> Self {
         let mut moves = Vec::new();
         relate(from, 0, to, 0, &mut moves);
-        Self { moves, size: to.size }
+        Self {
+            moves,
+            size: to.size,
+        }
     }
 
     /// Tells whether no field of the old layout has a counterpart in the new one.
@@ -48,15 +60,24 @@ impl Conversion {
         self.moves.is_empty()
     }
 
-    /// Copies the fields of one value, each cut or extended to its new width. Fields of `to` without a
-    /// counterpart in `from` stay as they are. Both values have the size of their layout.
+    /// Copies the fields of one value, each cut or extended to its new width. Fields of `to`
+    /// without a counterpart in `from` stay as they are. Both values have the size of their layout.
     pub fn value(&self, from: &[u8], to: &mut [u8]) {
         for &step in &self.moves {
             match step {
-                Move::Bytes { from: start, to: end, len } => {
+                Move::Bytes {
+                    from: start,
+                    to: end,
+                    len,
+                } => {
                     to[end..end + len].copy_from_slice(&from[start..start + len]);
                 }
-                Move::Number { from: bits, signed, to: target, cut } => {
+                Move::Number {
+                    from: bits,
+                    signed,
+                    to: target,
+                    cut,
+                } => {
                     target.store(to, cut.number(bits.load(from, signed), target.width));
                 }
             }
@@ -66,7 +87,11 @@ impl Conversion {
 
 fn relate(from: &Layout, at: usize, to: &Layout, place: usize, moves: &mut Vec<Move>) {
     if is_same(from, to) {
-        moves.push(Move::Bytes { from: at, to: place, len: to.size });
+        moves.push(Move::Bytes {
+            from: at,
+            to: place,
+            len: to.size,
+        });
         return;
     }
     match (&from.shape, &to.shape) {
@@ -77,21 +102,43 @@ fn relate(from: &Layout, at: usize, to: &Layout, place: usize, moves: &mut Vec<M
                 }
             }
         }
-        (Shape::Array { element: old, len: had }, Shape::Array { element: new, len }) => {
+        (
+            Shape::Array {
+                element: old,
+                len: had,
+            },
+            Shape::Array { element: new, len },
+        ) => {
             let len = *len.min(had);
             if is_same(old, new) {
-                moves.push(Move::Bytes { from: at, to: place, len: len * new.size });
+                moves.push(Move::Bytes {
+                    from: at,
+                    to: place,
+                    len: len * new.size,
+                });
             } else {
                 for index in 0..len {
-                    relate(old, at + index * old.size, new, place + index * new.size, moves);
+                    relate(
+                        old,
+                        at + index * old.size,
+                        new,
+                        place + index * new.size,
+                        moves,
+                    );
                 }
             }
         }
         (old, new) if is_number(old) && is_number(new) && !swapped(from) && !swapped(to) => {
             moves.push(Move::Number {
-                from: BitWindow { start: 8 * at, width: 8 * from.size },
+                from: BitWindow {
+                    start: 8 * at,
+                    width: 8 * from.size,
+                },
                 signed: is_signed(old),
-                to: BitWindow { start: 8 * place, width: 8 * to.size },
+                to: BitWindow {
+                    start: 8 * place,
+                    width: 8 * to.size,
+                },
                 cut: Overflow::of(from, to),
             });
         }
@@ -101,16 +148,30 @@ fn relate(from: &Layout, at: usize, to: &Layout, place: usize, moves: &mut Vec<M
 
 fn relate_members(old: &Member, at: usize, new: &Member, place: usize, moves: &mut Vec<Move>) {
     if old.bitfield.is_none() && new.bitfield.is_none() {
-        relate(&old.layout, at + old.bit_offset / 8, &new.layout, place + new.bit_offset / 8, moves);
+        relate(
+            &old.layout,
+            at + old.bit_offset / 8,
+            &new.layout,
+            place + new.bit_offset / 8,
+            moves,
+        );
     } else if is_number(&old.layout.shape) && is_number(&new.layout.shape) {
         let bits = |member: &Member, base: usize| BitWindow {
             start: 8 * base + member.bit_offset,
             width: member.bitfield.map_or(8 * member.layout.size, usize::from),
         };
         let signed = is_signed(&old.layout.shape);
-        let cut =
-            if old.bitfield.is_some() { Overflow::Bits } else { Overflow::of(&old.layout, &new.layout) };
-        moves.push(Move::Number { from: bits(old, at), signed, to: bits(new, place), cut });
+        let cut = if old.bitfield.is_some() {
+            Overflow::Bits
+        } else {
+            Overflow::of(&old.layout, &new.layout)
+        };
+        moves.push(Move::Number {
+            from: bits(old, at),
+            signed,
+            to: bits(new, place),
+            cut,
+        });
     }
 }
 
@@ -125,10 +186,16 @@ pub(super) fn is_same(a: &Layout, b: &Layout) -> bool {
     };
     a.size == b.size
         && match (&a.shape, &b.shape) {
-            (Shape::Struct(a), Shape::Struct(b)) | (Shape::Union(a), Shape::Union(b)) => members(a, b),
-            (Shape::Array { element: a, len }, Shape::Array { element: b, len: other }) => {
-                len == other && is_same(a, b)
+            (Shape::Struct(a), Shape::Struct(b)) | (Shape::Union(a), Shape::Union(b)) => {
+                members(a, b)
             }
+            (
+                Shape::Array { element: a, len },
+                Shape::Array {
+                    element: b,
+                    len: other,
+                },
+            ) => len == other && is_same(a, b),
             (Shape::Int { .. } | Shape::Enum { .. }, Shape::Int { .. } | Shape::Enum { .. }) => {
                 swapped_by(a.render) == swapped_by(b.render)
             }
@@ -141,16 +208,23 @@ const fn is_number(shape: &Shape) -> bool {
 }
 
 const fn is_signed(shape: &Shape) -> bool {
-    matches!(shape, Shape::Int { signed: true } | Shape::Enum { signed: true, .. })
+    matches!(
+        shape,
+        Shape::Int { signed: true } | Shape::Enum { signed: true, .. }
+    )
 }
 
 const fn swapped(layout: &Layout) -> bool {
     swapped_by(layout.render)
 }
 
-/// Tells whether the bytes are in network order: such a number cannot be widened by moving its bits.
+/// Tells whether the bytes are in network order: such a number cannot be widened by moving its
+/// bits.
 const fn swapped_by(render: Option<Render>) -> bool {
-    matches!(render, Some(Render::Be16 | Render::Be32 | Render::Be64 | Render::Ipv4))
+    matches!(
+        render,
+        Some(Render::Be16 | Render::Be32 | Render::Be64 | Render::Ipv4)
+    )
 }
 
 impl Overflow {
@@ -183,7 +257,8 @@ impl Overflow {
 impl BitWindow {
     /// Returns the bytes of a number that consists of whole bytes.
     fn whole(self) -> Option<Range<usize>> {
-        let is_whole = self.start.is_multiple_of(8) && self.width.is_multiple_of(8) && self.width <= 128;
+        let is_whole =
+            self.start.is_multiple_of(8) && self.width.is_multiple_of(8) && self.width <= 128;
         is_whole.then(|| self.start / 8..(self.start + self.width) / 8)
     }
 
@@ -197,9 +272,14 @@ impl BitWindow {
             };
         }
         let bit = |index: usize| u128::from(bytes[index / 8] >> (index % 8) & 1);
-        let raw = (0..self.width.min(128)).fold(0, |raw, index| raw | bit(self.start + index) << index);
+        let raw =
+            (0..self.width.min(128)).fold(0, |raw, index| raw | bit(self.start + index) << index);
         let negative = signed && (1..128).contains(&self.width) && raw >> (self.width - 1) & 1 == 1;
-        if negative { raw | u128::MAX << self.width } else { raw }
+        if negative {
+            raw | u128::MAX << self.width
+        } else {
+            raw
+        }
     }
 
     fn store(self, bytes: &mut [u8], number: u128) {
@@ -208,7 +288,11 @@ impl BitWindow {
             return bytes[whole].copy_from_slice(&number.to_le_bytes()[..len]);
         }
         for index in 0..self.width {
-            let bit = if index < 128 { (number >> index & 1) as u8 } else { 0 };
+            let bit = if index < 128 {
+                (number >> index & 1) as u8
+            } else {
+                0
+            };
             let at = self.start + index;
             bytes[at / 8] = bytes[at / 8] & !(1 << (at % 8)) | bit << (at % 8);
         }

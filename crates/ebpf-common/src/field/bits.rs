@@ -18,8 +18,8 @@ pub fn load(bytes: &[u8]) -> u128 {
     u128::from_le_bytes(wide)
 }
 
-/// Returns the number that up to 8 bytes represent. This is faster than [`load`], because nearly all fields have sizes
-/// that need no copy.
+/// Returns the number that up to 8 bytes represent. This is faster than [`load`], because nearly
+/// all fields have sizes that need no copy.
 #[inline]
 pub fn load_small(bytes: &[u8]) -> u64 {
     match *bytes {
@@ -36,7 +36,11 @@ pub fn load_small(bytes: &[u8]) -> u64 {
 pub fn load_bits(bytes: &[u8], bits: Bits) -> u128 {
     let low = load(bytes) >> bits.shift;
     let high = bytes.get(16).map_or(0, |&byte| u128::from(byte));
-    let high = if bits.shift == 0 { 0 } else { high << (128 - bits.shift) };
+    let high = if bits.shift == 0 {
+        0
+    } else {
+        high << (128 - bits.shift)
+    };
     (low | high) & mask(bits.width)
 }
 
@@ -81,15 +85,24 @@ mod tests {
                 store_bits(&mut bytes, bits, number);
                 assert_eq!(load_bits(&bytes, bits), number, "{bits:?}");
                 store_bits(&mut bytes, bits, if fill == 0 { 0 } else { u128::MAX });
-                assert!(bytes.iter().all(|&byte| byte == fill), "{bits:?} {bytes:x?}");
+                assert!(
+                    bytes.iter().all(|&byte| byte == fill),
+                    "{bits:?} {bytes:x?}"
+                );
             }
         }
     }
 
     #[test]
     fn numbers_are_little_endian_and_keep_their_sign() {
-        assert_eq!((load(&[1, 2, 3]), load_small(&[1, 2, 3])), (0x03_0201, 0x03_0201));
+        assert_eq!(
+            (load(&[1, 2, 3]), load_small(&[1, 2, 3])),
+            (0x03_0201, 0x03_0201)
+        );
         assert_eq!(load_small(&[0xff; 8]), u64::MAX);
-        assert_eq!((sign_extend(0x7ff, 11), sign_extend(0x3ff, 11)), (-1, 0x3ff));
+        assert_eq!(
+            (sign_extend(0x7ff, 11), sign_extend(0x3ff, 11)),
+            (-1, 0x3ff)
+        );
     }
 }

@@ -12,8 +12,9 @@ pub struct LeafJoin {
 }
 
 impl LeafJoin {
-    /// Joins the bits of an older and a newer value of a leaf, in the form of [`super::leaf::Leaf::load`].
-    /// `width` is the leaf's width in bits. A sum that does not fit becomes the nearest number that fits.
+    /// Joins the bits of an older and a newer value of a leaf, in the form of
+    /// [`super::leaf::Leaf::load`]. `width` is the leaf's width in bits. A sum that does not fit
+    /// becomes the nearest number that fits.
     pub fn join(self, kind: LeafKind, width: u32, old: u128, new: u128) -> u128 {
         match (old, new) {
             (0, one) | (one, 0) if self.is_time => one,
@@ -27,7 +28,12 @@ impl LeafJoin {
 }
 
 /// Joins the bits of any number of values of a leaf, in any order; `Last` selects the last value.
-pub fn fold(rule: MergeRule, kind: LeafKind, width: u32, values: impl Iterator<Item = u128>) -> u128 {
+pub fn fold(
+    rule: MergeRule,
+    kind: LeafKind,
+    width: u32,
+    values: impl Iterator<Item = u128>,
+) -> u128 {
     let folded = match (kind, rule) {
         (_, MergeRule::Last) => values.last(),
         (LeafKind::Float, rule) => {
@@ -42,8 +48,12 @@ pub fn fold(rule: MergeRule, kind: LeafKind, width: u32, values: impl Iterator<I
         (LeafKind::Bool, MergeRule::Min) => values.min(),
         (LeafKind::Bool, _) => values.max(),
         (LeafKind::Number { .. }, MergeRule::Or) => values.reduce(|old, new| old | new),
-        (LeafKind::Number { signed, .. }, MergeRule::Min) => values.min_by_key(|&value| order(value, signed)),
-        (LeafKind::Number { signed, .. }, MergeRule::Max) => values.max_by_key(|&value| order(value, signed)),
+        (LeafKind::Number { signed, .. }, MergeRule::Min) => {
+            values.min_by_key(|&value| order(value, signed))
+        }
+        (LeafKind::Number { signed, .. }, MergeRule::Max) => {
+            values.max_by_key(|&value| order(value, signed))
+        }
         (LeafKind::Number { signed: true, .. }, MergeRule::Sum) => {
             let sum = values.map(u128::cast_signed).reduce(i128::saturating_add);
             let most = i128::MAX >> (128 - width);
@@ -57,8 +67,8 @@ pub fn fold(rule: MergeRule, kind: LeafKind, width: u32, values: impl Iterator<I
     folded.unwrap_or_default()
 }
 
-/// Tells whether a number is the largest or the smallest of its width. A sum that does not fit becomes
-/// such a number.
+/// Tells whether a number is the largest or the smallest of its width. A sum that does not fit
+/// becomes such a number.
 pub fn is_at_end(kind: LeafKind, width: u32, number: u128) -> bool {
     match kind {
         LeafKind::Number { signed: true, .. } => {
@@ -74,26 +84,52 @@ pub fn is_at_end(kind: LeafKind, width: u32, number: u128) -> bool {
 mod tests {
     use super::*;
 
-    const UNSIGNED: LeafKind = LeafKind::Number { signed: false, swapped: false };
-    const SIGNED: LeafKind = LeafKind::Number { signed: true, swapped: false };
+    const UNSIGNED: LeafKind = LeafKind::Number {
+        signed: false,
+        swapped: false,
+    };
+    const SIGNED: LeafKind = LeafKind::Number {
+        signed: true,
+        swapped: false,
+    };
 
     #[test]
     fn a_sum_that_does_not_fit_stays_at_the_nearest_number() {
-        let sum = LeafJoin { rule: MergeRule::Sum, is_time: false };
+        let sum = LeafJoin {
+            rule: MergeRule::Sum,
+            is_time: false,
+        };
         assert_eq!(sum.join(UNSIGNED, 64, u64::MAX.into(), 2), u64::MAX.into());
         assert_eq!(sum.join(UNSIGNED, 8, 200, 100), 255);
         assert_eq!(sum.join(UNSIGNED, 128, u128::MAX, 1), u128::MAX);
         let least = i128::from(i64::MIN).cast_unsigned();
-        assert_eq!(sum.join(SIGNED, 64, least, (-1_i128).cast_unsigned()), least);
-        assert_eq!(sum.join(SIGNED, 64, i64::MAX.cast_unsigned().into(), 1), i64::MAX.cast_unsigned().into());
+        assert_eq!(
+            sum.join(SIGNED, 64, least, (-1_i128).cast_unsigned()),
+            least
+        );
+        assert_eq!(
+            sum.join(SIGNED, 64, i64::MAX.cast_unsigned().into(), 1),
+            i64::MAX.cast_unsigned().into()
+        );
     }
 
     #[test]
     fn zero_is_no_time() {
-        for (rule, expected) in [(MergeRule::Min, 3), (MergeRule::Max, 5), (MergeRule::Last, 3)] {
-            let time = LeafJoin { rule, is_time: true };
+        for (rule, expected) in [
+            (MergeRule::Min, 3),
+            (MergeRule::Max, 5),
+            (MergeRule::Last, 3),
+        ] {
+            let time = LeafJoin {
+                rule,
+                is_time: true,
+            };
             assert_eq!(time.join(UNSIGNED, 64, 5, 3), expected, "{rule:?}");
-            assert_eq!((time.join(UNSIGNED, 64, 0, 3), time.join(UNSIGNED, 64, 5, 0)), (3, 5), "{rule:?}");
+            assert_eq!(
+                (time.join(UNSIGNED, 64, 0, 3), time.join(UNSIGNED, 64, 5, 0)),
+                (3, 5),
+                "{rule:?}"
+            );
         }
     }
 }

@@ -23,7 +23,11 @@ impl LeafKind {
             Scalar::Signed | Scalar::Decimal { signed: true } | Scalar::Enum { signed: true, .. }
         );
         let swapped = matches!(scalar, Scalar::Swapped);
-        if matches!(scalar, Scalar::Bool) { Self::Bool } else { Self::Number { signed, swapped } }
+        if matches!(scalar, Scalar::Bool) {
+            Self::Bool
+        } else {
+            Self::Number { signed, swapped }
+        }
     }
 }
 

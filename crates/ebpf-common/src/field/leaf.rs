@@ -1,7 +1,8 @@
-//! The numbers inside a value, for aggregation over CPUs, for adding up windows, for replacements and for samples.
+//! The numbers inside a value, for aggregation over CPUs, for adding up windows, for replacements
+//! and for samples.
 //!
-//! Addresses, text and blobs are not leaves: no arithmetic applies to them, and they are copied as part of
-//! their value. Where members overlap (unions), each bit belongs to one leaf at most.
+//! Addresses, text and blobs are not leaves: no arithmetic applies to them, and they are copied as
+//! part of their value. Where members overlap (unions), each bit belongs to one leaf at most.
 
 use std::mem;
 
@@ -16,8 +17,8 @@ use super::plan::{FieldPlan, Plan};
 #[derive(Clone, Debug)]
 pub struct Leaf<T> {
     pub kind: LeafKind,
-    /// The tag that the caller of [`Leaves::new`] gave the leaf. For the addition of windows, the tag is the leaf's
-    /// rule.
+    /// The tag that the caller of [`Leaves::new`] gave the leaf. For the addition of windows, the
+    /// tag is the leaf's rule.
     pub tag: T,
     /// The offset from the start of the value, or of the array element, in bytes.
     pub offset: usize,
@@ -43,17 +44,22 @@ enum LeafNode<T> {
 }
 
 impl<T> Leaves<T> {
-    /// Returns the leaves of a layout. `tag` is called with the path of each leaf (member names joined by dots;
-    /// arrays add nothing). It returns the leaf's tag, or `None` to leave the leaf out.
+    /// Returns the leaves of a layout. `tag` is called with the path of each leaf (member names
+    /// joined by dots; arrays add nothing). It returns the leaf's tag, or `None` to leave the leaf
+    /// out.
     pub fn new(layout: &Layout, tag: &mut impl FnMut(&str, Meaning) -> Option<T>) -> Self {
         let (plan, mut nodes) = (Plan::new(layout, str::to_owned), Vec::new());
-        let mut walk = LeafWalk { path: String::new(), is_item: false, tag };
+        let mut walk = LeafWalk {
+            path: String::new(),
+            is_item: false,
+            tag,
+        };
         walk.collect(&plan, 0, layout.size, None, &mut nodes);
         Self(nodes)
     }
 
-    /// Calls `visit` with each leaf, once for each element of the arrays around it. The second argument is the offset
-    /// in bytes that the element adds to the leaf's own.
+    /// Calls `visit` with each leaf, once for each element of the arrays around it. The second
+    /// argument is the offset in bytes that the element adds to the leaf's own.
     pub fn for_each(&self, mut visit: impl FnMut(&Leaf<T>, usize)) {
         walk(&self.0, 0, &mut visit);
     }
@@ -101,39 +107,67 @@ impl<F> LeafWalk<'_, F> {
                         self.path.push('.');
                     }
                     self.path.push_str(&field.label);
-                    self.collect(&field.plan, offset + field.offset, field.size, field.bits, nodes);
+                    self.collect(
+                        &field.plan,
+                        offset + field.offset,
+                        field.size,
+                        field.bits,
+                        nodes,
+                    );
                     self.path.truncate(parent);
                 }
                 self.is_item = outer;
                 return;
             }
-            Plan::Array { element, stride, len } => {
+            Plan::Array {
+                element,
+                stride,
+                len,
+            } => {
                 let mut inner = Vec::new();
                 let outer = mem::replace(&mut self.is_item, true);
                 self.collect(element, offset, *stride, None, &mut inner);
                 self.is_item = outer;
                 if !inner.is_empty() {
-                    nodes.push(LeafNode::Repeat { stride: *stride, len: *len, nodes: inner });
+                    nodes.push(LeafNode::Repeat {
+                        stride: *stride,
+                        len: *len,
+                        nodes: inner,
+                    });
                 }
                 return;
             }
-            Plan::Text { .. } | Plan::Blob { .. } | Plan::Ipv4 | Plan::Ip | Plan::Mac | Plan::Prefix(_) => {
+            Plan::Text { .. }
+            | Plan::Blob { .. }
+            | Plan::Ipv4
+            | Plan::Ip
+            | Plan::Mac
+            | Plan::Prefix(_) => {
                 return;
             }
         };
         let width = bits.map_or(8 * size as u32, |bits| bits.width);
         let meaning = Meaning::of(scalar, &self.path, width, self.is_item);
         let tag = (self.tag)(&self.path, meaning);
-        nodes.extend(tag.map(|tag| LeafNode::Leaf(Leaf { kind, tag, offset, size, bits })));
+        nodes.extend(tag.map(|tag| {
+            LeafNode::Leaf(Leaf {
+                kind,
+                tag,
+                offset,
+                size,
+                bits,
+            })
+        }));
     }
 }
 
-/// Returns the members to which arithmetic applies. If members share bits, only some of them count: a member that
-/// covers all bits of the others, or else the first members that do not overlap.
+/// Returns the members to which arithmetic applies. If members share bits, only some of them count:
+/// a member that covers all bits of the others, or else the first members that do not overlap.
 fn disjoint(fields: &[FieldPlan<String>]) -> Vec<&FieldPlan<String>> {
     let mut spans: Vec<_> = fields.iter().map(|field| (span(field), field)).collect();
     spans.retain(|((start, end), _)| start < end);
-    // The sort is stable, so that members that start at the same bit stay in the order of declaration.
+    // The sort is stable, so that members that start at the same bit stay in the order of
+    // declaration.
     spans.sort_by_key(|((start, _), _)| *start);
     let mut chosen = Vec::new();
     let mut rest = &spans[..];
@@ -164,7 +198,10 @@ fn disjoint(fields: &[FieldPlan<String>]) -> Vec<&FieldPlan<String>> {
 fn span(field: &FieldPlan<String>) -> (usize, usize) {
     let start = 8 * field.offset;
     match field.bits {
-        Some(bits) => (start + bits.shift as usize, start + (bits.shift + bits.width) as usize),
+        Some(bits) => (
+            start + bits.shift as usize,
+            start + (bits.shift + bits.width) as usize,
+        ),
         None => (start, start + 8 * field.size),
     }
 }
@@ -175,20 +212,24 @@ impl<T> Leaf<T> {
         self.bits.map_or(8 * self.size as u32, |bits| bits.width)
     }
 
-    /// Returns the bits of the leaf in a value: integers extended to 128 bits (with their sign if they have
-    /// one), booleans as 0 or 1, floats as the bits of an `f64`. `base` is the offset that
-    /// [`Leaves::for_each`] passes.
+    /// Returns the bits of the leaf in a value: integers extended to 128 bits (with their sign if
+    /// they have one), booleans as 0 or 1, floats as the bits of an `f64`. `base` is the offset
+    /// that [`Leaves::for_each`] passes.
     #[inline]
     pub fn load(&self, value: &[u8], base: usize) -> u128 {
         let bytes = &value[base + self.offset..][..self.size];
-        let raw = self.bits.map_or_else(|| load(bytes), |bits| load_bits(bytes, bits));
+        let raw = self
+            .bits
+            .map_or_else(|| load(bytes), |bits| load_bits(bytes, bits));
         let width = self.width();
         match self.kind {
             LeafKind::Number { swapped: true, .. } => (raw << (128 - width)).swap_bytes(),
             LeafKind::Number { signed: true, .. } => sign_extend(raw, width).cast_unsigned(),
             LeafKind::Number { .. } => raw,
             LeafKind::Bool => u128::from(raw != 0),
-            LeafKind::Float if self.size == 4 => f64::from(f32::from_bits(raw as u32)).to_bits().into(),
+            LeafKind::Float if self.size == 4 => {
+                f64::from(f32::from_bits(raw as u32)).to_bits().into()
+            }
             LeafKind::Float => raw,
         }
     }
@@ -204,7 +245,8 @@ impl<T> Leaf<T> {
         bytes
     }
 
-    /// Writes the bits that [`Self::load`] returns into a value; a number is cut to the width of the leaf.
+    /// Writes the bits that [`Self::load`] returns into a value; a number is cut to the width of
+    /// the leaf.
     pub fn store(&self, value: &mut [u8], base: usize, number: u128) {
         let bytes = &mut value[base + self.offset..][..self.size];
         if let Some(bits) = self.bits {
@@ -212,7 +254,9 @@ impl<T> Leaf<T> {
         }
         let raw = match self.kind {
             LeafKind::Number { swapped: true, .. } => number.swap_bytes() >> (128 - 8 * self.size),
-            LeafKind::Float if self.size == 4 => u128::from((f64::from_bits(number as u64) as f32).to_bits()),
+            LeafKind::Float if self.size == 4 => {
+                u128::from((f64::from_bits(number as u64) as f32).to_bits())
+            }
             _ => number,
         };
         bytes.copy_from_slice(&raw.to_le_bytes()[..self.size]);
@@ -220,93 +264,4 @@ impl<T> Leaf<T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use crate::layout::{Member, Render, Shape};
-
-    use super::*;
-
-    fn member(name: &str, offset: usize, layout: Layout) -> Member {
-        Member { name: name.into(), bit_offset: 8 * offset, bitfield: None, layout }
-    }
-
-    fn shaped(size: usize, shape: Shape) -> Layout {
-        Layout { size, shape, render: None }
-    }
-
-    /// Returns the paths of all leaves with their meaning.
-    fn paths(layout: &Layout) -> Vec<(String, Meaning)> {
-        let mut paths = Vec::new();
-        Leaves::new(layout, &mut |path, meaning| {
-            paths.push((path.to_owned(), meaning));
-            Some(())
-        });
-        paths
-    }
-
-    #[test]
-    fn leaves_are_numbers_by_their_path() {
-        let address = Layout { render: Some(Render::Ipv4), ..Layout::unsigned(4) };
-        let flags = Layout { render: Some(Render::Hex), ..Layout::unsigned(1) };
-        let members = vec![
-            member("peer", 0, address),
-            member("flags", 4, flags),
-            member("ttl", 5, Layout::unsigned(1)),
-            member("port", 6, shaped(4, Shape::Array { element: Box::new(Layout::unsigned(2)), len: 2 })),
-        ];
-        let inner = shaped(10, Shape::Struct(members));
-        let inner = shaped(20, Shape::Array { element: Box::new(inner), len: 2 });
-        let value = Shape::Struct(vec![member("bytes", 0, Layout::unsigned(8)), member("tcp", 8, inner)]);
-        let expected = [
-            ("bytes", Meaning::Quantity),
-            ("tcp.flags", Meaning::Flags),
-            // The members of an array's items have names of their own, and the items of an array have none.
-            ("tcp.ttl", Meaning::Copied),
-            ("tcp.port", Meaning::Quantity),
-        ];
-        let expected = expected.map(|(path, meaning)| (path.to_owned(), meaning));
-        assert_eq!(paths(&shaped(28, value)), expected, "an address is not a leaf");
-    }
-
-    #[test]
-    fn of_members_that_share_bytes_one_is_chosen() {
-        let parts = shaped(4, Shape::Array { element: Box::new(Layout::unsigned(2)), len: 2 });
-        let both = vec![member("low", 0, Layout::unsigned(2)), member("all", 0, Layout::unsigned(4))];
-        assert_eq!(paths(&shaped(4, Shape::Union(both))), [("all".to_owned(), Meaning::Quantity)]);
-        let same = vec![member("parts", 0, parts), member("all", 0, Layout::unsigned(4))];
-        assert_eq!(paths(&shaped(4, Shape::Union(same))), [("parts".to_owned(), Meaning::Quantity)]);
-        let chain =
-            [("a", 0), ("b", 1), ("c", 2)].map(|(name, offset)| member(name, offset, Layout::unsigned(2)));
-        let chosen = paths(&shaped(4, Shape::Struct(chain.into())));
-        let expected = ["a", "c"].map(|name| (name.to_owned(), Meaning::Quantity));
-        assert_eq!(chosen, expected, "where none covers the others, those that do not overlap");
-    }
-
-    #[test]
-    fn elements_of_arrays_are_visited_one_by_one() {
-        let matrix = Shape::Array { element: Box::new(Layout::unsigned(2)), len: 3 };
-        let leaves = Leaves::new(&shaped(6, matrix), &mut |_, _| Some(()));
-        let value = [1, 0, 2, 0, 3, 1];
-        let mut numbers = Vec::new();
-        leaves.for_each(|leaf, base| numbers.push(leaf.load(&value, base)));
-        assert_eq!(numbers, [1, 2, 0x103]);
-    }
-
-    #[test]
-    fn what_is_stored_is_what_is_loaded() {
-        let signed = Shape::Int { signed: true };
-        let swapped = Layout { render: Some(Render::Be16), ..Layout::unsigned(2) };
-        for (layout, number, bytes) in [
-            (shaped(2, signed), (-2_i128).cast_unsigned(), vec![0xfe, 0xff]),
-            (swapped, 0x1234, vec![0x12, 0x34]),
-            (shaped(4, Shape::Float), u128::from(1.5_f64.to_bits()), 1.5_f32.to_le_bytes().to_vec()),
-            (shaped(1, Shape::Bool), 1, vec![1]),
-        ] {
-            let mut value = vec![0; layout.size];
-            Leaves::new(&layout, &mut |_, _| Some(())).for_each(|leaf, base| {
-                leaf.store(&mut value, base, number);
-                assert_eq!(leaf.load(&value, base), number);
-            });
-            assert_eq!(value, bytes);
-        }
-    }
-}
+mod tests;

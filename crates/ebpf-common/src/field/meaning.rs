@@ -1,5 +1,5 @@
-//! The meaning of a number in a value. The rendering of its field decides, or else its name: C uses one type
-//! for counts, ports, flags and maxima.
+//! The meaning of a number in a value. The rendering of its field decides, or else its name: C uses
+//! one type for counts, ports, flags and maxima.
 
 use super::join::LeafJoin;
 use super::plan::Scalar;
@@ -21,20 +21,25 @@ pub enum Meaning {
         /// True if the time is counted from the boot of the machine.
         since_boot: bool,
     },
-    /// A number that was copied from a header or is a name, according to its byte order or the name of its
-    /// field. Such numbers are not added.
+    /// A number that was copied from a header or is a name, according to its byte order or the name
+    /// of its field. Such numbers are not added.
     Copied,
-    /// A name of something (an enum, an interface). Arithmetic applies to it only if the configuration asks
-    /// for that.
+    /// A name of something (an enum, an interface). Arithmetic applies to it only if the
+    /// configuration asks for that.
     Identity,
 }
 
 /// The words in the names of fields that mean a smallest or largest number.
-const SMALLEST: [&str; 7] = ["min", "minimum", "least", "lowest", "smallest", "shortest", "fewest"];
-const LARGEST: [&str; 8] = ["max", "maximum", "most", "highest", "largest", "longest", "biggest", "peak"];
+const SMALLEST: [&str; 7] = [
+    "min", "minimum", "least", "lowest", "smallest", "shortest", "fewest",
+];
+const LARGEST: [&str; 8] = [
+    "max", "maximum", "most", "highest", "largest", "longest", "biggest", "peak",
+];
 /// The last words in the names of counters.
 const COUNTS: [&str; 5] = ["total", "count", "counts", "counter", "hits"];
-/// The last words in the names of fields of at most 32 bits that contain a name or a number from a header.
+/// The last words in the names of fields of at most 32 bits that contain a name or a number from a
+/// header.
 const NAMES: [&str; 24] = [
     "port",
     "sport",
@@ -64,20 +69,40 @@ const NAMES: [&str; 24] = [
 /// The same words for fields of at most 16 bits: wider fields with such a name count packets.
 const SHORT_NAMES: [&str; 6] = ["vlan", "tci", "vni", "mark", "hops", "window"];
 /// The words in the names of times, besides `first` and `last`.
-const TIMES: [&str; 11] =
-    ["seen", "ns", "us", "ms", "nsec", "time", "ts", "timestamp", "switched", "at", "packet"];
+const TIMES: [&str; 11] = [
+    "seen",
+    "ns",
+    "us",
+    "ms",
+    "nsec",
+    "time",
+    "ts",
+    "timestamp",
+    "switched",
+    "at",
+    "packet",
+];
 
 impl Meaning {
-    /// Returns the meaning of a number. `kind` is `None` for a float, `path` has the names of the members on
-    /// the way to the number, `width` is its number of bits; a number that is widened for sums keeps its
-    /// meaning. Without a tag in the source, `is_item` tells that the number is an item of an array. The name
-    /// of the array does not describe its items.
+    /// Returns the meaning of a number. `kind` is `None` for a float, `path` has the names of the
+    /// members on the way to the number, `width` is its number of bits; a number that is widened
+    /// for sums keeps its meaning. Without a tag in the source, `is_item` tells that the number is
+    /// an item of an array. The name of the array does not describe its items.
     pub fn of(kind: Option<&Scalar>, path: &str, width: u32, is_item: bool) -> Self {
-        let name = path.rsplit_once('.').map_or(path, |(_, name)| name).to_ascii_lowercase();
+        let name = path
+            .rsplit_once('.')
+            .map_or(path, |(_, name)| name)
+            .to_ascii_lowercase();
         let words: Vec<&str> = name.split('_').filter(|word| !word.is_empty()).collect();
         match kind {
-            Some(Scalar::Ktime) => Self::Time { first: is_first(&words), since_boot: true },
-            Some(Scalar::Time) => Self::Time { first: is_first(&words), since_boot: false },
+            Some(Scalar::Ktime) => Self::Time {
+                first: is_first(&words),
+                since_boot: true,
+            },
+            Some(Scalar::Time) => Self::Time {
+                first: is_first(&words),
+                since_boot: false,
+            },
             Some(Scalar::Flags(_)) => Self::Flags,
             Some(Scalar::Hex) if is_flags(&words) => Self::Flags,
             Some(Scalar::Enum { .. } | Scalar::Hex | Scalar::Ifindex) => Self::Identity,
@@ -92,12 +117,18 @@ impl Meaning {
 }
 
 fn is_first(words: &[&str]) -> bool {
-    const FIRST: [&str; 8] = ["first", "start", "started", "begin", "begun", "created", "since", "oldest"];
-    words.iter().any(|word| FIRST.contains(word) || SMALLEST.contains(word))
+    const FIRST: [&str; 8] = [
+        "first", "start", "started", "begin", "begun", "created", "since", "oldest",
+    ];
+    words
+        .iter()
+        .any(|word| FIRST.contains(word) || SMALLEST.contains(word))
 }
 
 fn is_flags(words: &[&str]) -> bool {
-    words.last().is_some_and(|word| matches!(*word, "flags" | "bitmap" | "bitmask"))
+    words
+        .last()
+        .is_some_and(|word| matches!(*word, "flags" | "bitmap" | "bitmask"))
 }
 
 /// Returns the meaning that the words of a name give to a number.
@@ -123,16 +154,20 @@ fn named(words: &[&str], is_integer: bool, width: u32, is_item: bool) -> Meaning
     }
     let is_end = matches!(first, "first" | "last");
     if is_end && words[1..].iter().all(|word| TIMES.contains(word)) || last == "timestamp" {
-        return Meaning::Time { first: first == "first", since_boot: false };
+        return Meaning::Time {
+            first: first == "first",
+            since_boot: false,
+        };
     }
     Meaning::Quantity
 }
 
 impl MergeRules {
-    /// Returns how values of the leaf at `path` join: by the rule for its field, or for the nearest struct
-    /// around it. If no rule names the leaf, then the metric's rule applies to a quantity, and the rule of
-    /// its meaning to any other number. If the whole value is a number that only names something, the
-    /// metric's rule applies to it too, except `sum`: names and times have no sum.
+    /// Returns how values of the leaf at `path` join: by the rule for its field, or for the nearest
+    /// struct around it. If no rule names the leaf, then the metric's rule applies to a quantity,
+    /// and the rule of its meaning to any other number. If the whole value is a number that only
+    /// names something, the metric's rule applies to it too, except `sum`: names and times have no
+    /// sum.
     pub fn join(&self, path: &str, meaning: Meaning) -> LeafJoin {
         let named = self.named(path);
         let own = match meaning {
@@ -177,7 +212,10 @@ mod tests {
     #[test]
     fn names_tell_what_plain_integers_mean() {
         let meaning = |name: &str, width| Meaning::of(Some(&Scalar::Unsigned), name, width, false);
-        let time = |first| Meaning::Time { first, since_boot: false };
+        let time = |first| Meaning::Time {
+            first,
+            since_boot: false,
+        };
         for (name, width, expected) in [
             ("packets", 64, Meaning::Quantity),
             ("IN_BYTES", 64, Meaning::Quantity),
@@ -201,9 +239,24 @@ mod tests {
             assert_eq!(meaning(name, width), expected, "{name}");
         }
         let ktime = |name| Meaning::of(Some(&Scalar::Ktime), name, 64, true);
-        assert_eq!(ktime("FIRST_SWITCHED"), Meaning::Time { first: true, since_boot: true });
-        assert_eq!(ktime("LAST_SWITCHED"), Meaning::Time { first: false, since_boot: true });
-        assert_eq!(Meaning::of(Some(&Scalar::Swapped), "n", 16, false), Meaning::Copied);
+        assert_eq!(
+            ktime("FIRST_SWITCHED"),
+            Meaning::Time {
+                first: true,
+                since_boot: true
+            }
+        );
+        assert_eq!(
+            ktime("LAST_SWITCHED"),
+            Meaning::Time {
+                first: false,
+                since_boot: true
+            }
+        );
+        assert_eq!(
+            Meaning::of(Some(&Scalar::Swapped), "n", 16, false),
+            Meaning::Copied
+        );
         let items = Meaning::of(Some(&Scalar::Unsigned), "flags", 64, true);
         assert_eq!(items, Meaning::Quantity, "a count for each flag");
     }
@@ -212,16 +265,51 @@ mod tests {
     fn the_operators_rule_comes_first() {
         let rules = |default, fields: &[(&str, MergeRule)]| MergeRules {
             default,
-            fields: fields.iter().map(|(path, rule)| ((*path).to_owned(), *rule)).collect(),
+            fields: fields
+                .iter()
+                .map(|(path, rule)| ((*path).to_owned(), *rule))
+                .collect(),
         };
         let least = Meaning::Extreme(MergeRule::Min);
-        assert_eq!(rules(MergeRule::Sum, &[]).join("a.min", least).rule, MergeRule::Min);
-        assert_eq!(rules(MergeRule::Last, &[]).join("a.min", least).rule, MergeRule::Last);
-        assert_eq!(rules(MergeRule::Sum, &[("a", MergeRule::Sum)]).join("a.min", least).rule, MergeRule::Sum);
-        let time = Meaning::Time { first: false, since_boot: true };
-        assert_eq!(rules(MergeRule::Sum, &[("t", MergeRule::Sum)]).join("t", time).rule, MergeRule::Max);
-        assert_eq!(rules(MergeRule::Max, &[]).join("port", Meaning::Identity).rule, MergeRule::Last);
-        assert_eq!(rules(MergeRule::Max, &[]).join("", Meaning::Identity).rule, MergeRule::Max);
-        assert_eq!(rules(MergeRule::Max, &[]).join("flags", Meaning::Flags).rule, MergeRule::Or);
+        assert_eq!(
+            rules(MergeRule::Sum, &[]).join("a.min", least).rule,
+            MergeRule::Min
+        );
+        assert_eq!(
+            rules(MergeRule::Last, &[]).join("a.min", least).rule,
+            MergeRule::Last
+        );
+        assert_eq!(
+            rules(MergeRule::Sum, &[("a", MergeRule::Sum)])
+                .join("a.min", least)
+                .rule,
+            MergeRule::Sum
+        );
+        let time = Meaning::Time {
+            first: false,
+            since_boot: true,
+        };
+        assert_eq!(
+            rules(MergeRule::Sum, &[("t", MergeRule::Sum)])
+                .join("t", time)
+                .rule,
+            MergeRule::Max
+        );
+        assert_eq!(
+            rules(MergeRule::Max, &[])
+                .join("port", Meaning::Identity)
+                .rule,
+            MergeRule::Last
+        );
+        assert_eq!(
+            rules(MergeRule::Max, &[]).join("", Meaning::Identity).rule,
+            MergeRule::Max
+        );
+        assert_eq!(
+            rules(MergeRule::Max, &[])
+                .join("flags", Meaning::Flags)
+                .rule,
+            MergeRule::Or
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Standard names of numbers.
 
-/// The protocols above IP by their numbers (IANA, "Protocol Numbers"), in order. Other protocols appear as
-/// numbers.
+/// The protocols above IP by their numbers (IANA, "Protocol Numbers"), in order. Other protocols
+/// appear as numbers.
 pub const PROTOCOLS: [(u64, &str); 27] = [
     (1, "ICMP"),
     (2, "IGMP"),
@@ -35,25 +35,45 @@ pub const PROTOCOLS: [(u64, &str); 27] = [
 /// The flags of a TCP header, from the lowest bit on.
 pub const TCP_FLAGS: [&str; 8] = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"];
 
-/// Returns the names of the bits that are set, `SYN|ACK`; `None` if there are none, or if one has no name. `names` begins with that of
-/// the lowest bit.
+/// Returns the names of the bits that are set, `SYN|ACK`; `None` if there are none, or if one has
+/// no name. `names` begins with that of the lowest bit.
 pub fn flags(names: &[impl AsRef<str>], number: u64) -> Option<String> {
-    if number == 0 || number.checked_shr(names.len() as u32).is_some_and(|rest| rest > 0) {
+    if number == 0
+        || number
+            .checked_shr(names.len() as u32)
+            .is_some_and(|rest| rest > 0)
+    {
         return None;
     }
-    let set = names.iter().enumerate().filter(|(bit, _)| number >> bit & 1 == 1);
-    Some(set.map(|(_, name)| name.as_ref()).collect::<Vec<_>>().join("|"))
+    let set = names
+        .iter()
+        .enumerate()
+        .filter(|(bit, _)| number >> bit & 1 == 1);
+    Some(
+        set.map(|(_, name)| name.as_ref())
+            .collect::<Vec<_>>()
+            .join("|"),
+    )
 }
 
 /// Returns the number whose bits have these names, in any order.
 pub fn flags_of(names: &[impl AsRef<str>], text: &str) -> Option<u64> {
-    let bit = |name: &str| names.iter().position(|known| known.as_ref() == name).map(|bit| 1_u64 << bit);
-    text.split('|').try_fold(0, |number, name| Some(number | bit(name)?))
+    let bit = |name: &str| {
+        names
+            .iter()
+            .position(|known| known.as_ref() == name)
+            .map(|bit| 1_u64 << bit)
+    };
+    text.split('|')
+        .try_fold(0, |number, name| Some(number | bit(name)?))
 }
 
 /// Returns the number of a protocol.
 pub fn protocol(name: &str) -> Option<u64> {
-    PROTOCOLS.iter().find(|(_, known)| *known == name).map(|(number, _)| *number)
+    PROTOCOLS
+        .iter()
+        .find(|(_, known)| *known == name)
+        .map(|(number, _)| *number)
 }
 
 #[cfg(test)]
@@ -63,12 +83,22 @@ mod tests {
 
     #[test]
     fn flags_are_named_and_read_again() {
-        for (number, text) in [(2, "SYN"), (18, "SYN|ACK"), (255, "FIN|SYN|RST|PSH|ACK|URG|ECE|CWR")] {
+        for (number, text) in [
+            (2, "SYN"),
+            (18, "SYN|ACK"),
+            (255, "FIN|SYN|RST|PSH|ACK|URG|ECE|CWR"),
+        ] {
             assert_eq!(flags(&TCP_FLAGS, number).as_deref(), Some(text));
             assert_eq!(flags_of(&TCP_FLAGS, text), Some(number));
         }
-        assert_eq!([0, 256, 1 << 63].map(|number| flags(&TCP_FLAGS, number)), [None, None, None]);
-        assert_eq!(["", "SYN|", "syn"].map(|text| flags_of(&TCP_FLAGS, text)), [None, None, None]);
+        assert_eq!(
+            [0, 256, 1 << 63].map(|number| flags(&TCP_FLAGS, number)),
+            [None, None, None]
+        );
+        assert_eq!(
+            ["", "SYN|", "syn"].map(|text| flags_of(&TCP_FLAGS, text)),
+            [None, None, None]
+        );
     }
 
     #[test]

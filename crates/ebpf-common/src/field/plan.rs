@@ -1,7 +1,8 @@
-//! Layouts that are compiled once per metric: renderings are chosen, sizes checked, and names made ready to be written.
+//! Layouts that are compiled once per metric: renderings are chosen, sizes checked, and names made
+//! ready to be written.
 //!
-//! A plan never reaches outside the `size` of its layout, even if the layout is wrong: members and arrays
-//! that do not fit become blobs. So the walk over a million rows needs no checks.
+//! A plan never reaches outside the `size` of its layout, even if the layout is wrong: members and
+//! arrays that do not fit become blobs. So the walk over a million rows needs no checks.
 
 use crate::layout::{Layout, Member, Render, Shape};
 
@@ -95,7 +96,10 @@ impl<L> Plan<L> {
 /// Compiles a layout that is in an array whose rendering is `inherited`.
 pub fn compile<L>(layout: &Layout, inherited: Option<Render>, label: fn(&str) -> L) -> Plan<L> {
     let renders = [inherited, layout.render].into_iter().flatten();
-    if let Some(plan) = renders.into_iter().find_map(|render| rendered(layout, render)) {
+    if let Some(plan) = renders
+        .into_iter()
+        .find_map(|render| rendered(layout, render))
+    {
         return plan;
     }
     let size = layout.size;
@@ -104,10 +108,15 @@ pub fn compile<L>(layout: &Layout, inherited: Option<Render>, label: fn(&str) ->
         Shape::Int { signed: true } if is_int(size) => scalar(Scalar::Signed, size),
         Shape::Char if size == 1 => scalar(Scalar::Signed, size),
         Shape::Bool if is_int(size) => scalar(Scalar::Bool, size),
-        Shape::Enum { .. } if is_int(size) && size <= 8 => scalar(enumeration(layout, 8 * size), size),
+        Shape::Enum { .. } if is_int(size) && size <= 8 => {
+            scalar(enumeration(layout, 8 * size), size)
+        }
         Shape::Float if matches!(size, 4 | 8) => Plan::Float { size },
         Shape::Struct(members) | Shape::Union(members) => {
-            let fields: Option<Vec<_>> = members.iter().map(|member| field(member, size, label)).collect();
+            let fields: Option<Vec<_>> = members
+                .iter()
+                .map(|member| field(member, size, label))
+                .collect();
             fields.map_or(Plan::Blob { size }, Plan::Struct)
         }
         Shape::Array { element, len } => match element.size.checked_mul(*len) {
@@ -117,14 +126,19 @@ pub fn compile<L>(layout: &Layout, inherited: Option<Render>, label: fn(&str) ->
             Some(_) => {
                 let render = inherited.or(layout.render);
                 let plan = Box::new(compile(element, render, label));
-                Plan::Array { element: plan, stride: element.size, len: *len }
+                Plan::Array {
+                    element: plan,
+                    stride: element.size,
+                    len: *len,
+                }
             }
         },
         _ => Plan::Blob { size },
     }
 }
 
-/// Tells whether `render` can show the values of `layout`, as a whole or as the elements of an array.
+/// Tells whether `render` can show the values of `layout`, as a whole or as the elements of an
+/// array.
 pub fn fits(layout: &Layout, render: Render) -> bool {
     rendered::<()>(layout, render).is_some()
         || matches!(&layout.shape, Shape::Array { element, .. } if fits(element, render))
@@ -132,7 +146,10 @@ pub fn fits(layout: &Layout, render: Render) -> bool {
 
 /// Tells whether the rendering in a bitfield's layout suits its width.
 pub fn fits_bitfield(layout: &Layout, width: usize) -> bool {
-    let plain = Layout { render: None, ..layout.clone() };
+    let plain = Layout {
+        render: None,
+        ..layout.clone()
+    };
     let kind = |layout: &Layout| match bitfield::<()>(layout, width) {
         Some(Plan::Scalar { kind, .. }) => Some(std::mem::discriminant(&kind)),
         _ => None,
@@ -144,7 +161,8 @@ pub fn fits_bitfield(layout: &Layout, width: usize) -> bool {
 fn rendered<L>(layout: &Layout, render: Render) -> Option<Plan<L>> {
     let bytes = match &layout.shape {
         Shape::Array { element, len } => {
-            let is_byte = element.size == 1 && matches!(element.shape, Shape::Int { .. } | Shape::Char);
+            let is_byte =
+                element.size == 1 && matches!(element.shape, Shape::Int { .. } | Shape::Char);
             // An array of addresses stays an array, even if it has one element.
             if element.size.checked_mul(*len) != Some(layout.size)
                 || (!is_byte && rendered::<L>(element, render).is_some())
@@ -172,12 +190,16 @@ fn rendered<L>(layout: &Layout, render: Render) -> Option<Plan<L>> {
         Render::Hex if bytes || record => Plan::Blob { size },
         Render::String if bytes => Plan::Text { size },
         // A histogram stays a histogram even if its counts do not fit into 64 bits.
-        Render::Decimal | Render::Histogram if int && size == 16 => scalar(decimal(&layout.shape), size),
+        Render::Decimal | Render::Histogram if int && size == 16 => {
+            scalar(decimal(&layout.shape), size)
+        }
         Render::Ktime if int && size == 8 => scalar(Scalar::Ktime, size),
         Render::Time if int && size == 8 => scalar(Scalar::Time, size),
         Render::Ifindex if int && matches!(size, 4 | 8) => scalar(Scalar::Ifindex, size),
         Render::Protocol if int && size <= 8 && is_int(size) => scalar(protocols(), size),
-        Render::TcpFlags if int && size <= 8 && is_int(size) => scalar(Scalar::Flags(&TCP_FLAGS), size),
+        Render::TcpFlags if int && size <= 8 && is_int(size) => {
+            scalar(Scalar::Flags(&TCP_FLAGS), size)
+        }
         _ => return None,
     })
 }
@@ -186,10 +208,21 @@ fn field<L>(member: &Member, size: usize, label: fn(&str) -> L) -> Option<FieldP
     let offset = member.bit_offset / 8;
     let shift = member.bit_offset % 8;
     let (width, bits, plan) = match member.bitfield {
-        None if shift == 0 => (8 * member.layout.size, None, compile(&member.layout, None, label)),
+        None if shift == 0 => (
+            8 * member.layout.size,
+            None,
+            compile(&member.layout, None, label),
+        ),
         Some(width @ 1..=128) => {
-            let bits = Bits { shift: u32::try_from(shift).ok()?, width: u32::from(width) };
-            (usize::from(width), Some(bits), bitfield(&member.layout, usize::from(width))?)
+            let bits = Bits {
+                shift: u32::try_from(shift).ok()?,
+                width: u32::from(width),
+            };
+            (
+                usize::from(width),
+                Some(bits),
+                bitfield(&member.layout, usize::from(width))?,
+            )
         }
         _ => return None,
     };
@@ -221,9 +254,14 @@ pub fn bitfield<L>(layout: &Layout, width: usize) -> Option<Plan<L>> {
 }
 
 fn enumeration(layout: &Layout, width: usize) -> Scalar {
-    let Shape::Enum { signed, variants } = &layout.shape else { return Scalar::Unsigned };
+    let Shape::Enum { signed, variants } = &layout.shape else {
+        return Scalar::Unsigned;
+    };
     let mask = u64::MAX >> (64 - width);
-    let mut variants: Vec<_> = variants.iter().map(|v| (v.value & mask, v.name.clone())).collect();
+    let mut variants: Vec<_> = variants
+        .iter()
+        .map(|v| (v.value & mask, v.name.clone()))
+        .collect();
     // The sort is stable, so that the first of several names for one value is shown.
     variants.sort_by_key(|(value, _)| *value);
     // An object may have anything as a name, and a name twice.
@@ -233,16 +271,24 @@ fn enumeration(layout: &Layout, width: usize) -> Scalar {
             *name = format!("{name}#{value}");
         }
     }
-    Scalar::Enum { signed: *signed, variants }
+    Scalar::Enum {
+        signed: *signed,
+        variants,
+    }
 }
 
 fn protocols() -> Scalar {
     let variants = PROTOCOLS.map(|(number, name)| (number, name.to_owned()));
-    Scalar::Enum { signed: false, variants: variants.into() }
+    Scalar::Enum {
+        signed: false,
+        variants: variants.into(),
+    }
 }
 
 const fn decimal(shape: &Shape) -> Scalar {
-    Scalar::Decimal { signed: matches!(shape, Shape::Int { signed: true }) }
+    Scalar::Decimal {
+        signed: matches!(shape, Shape::Int { signed: true }),
+    }
 }
 
 const fn scalar<L>(kind: Scalar, size: usize) -> Plan<L> {
@@ -259,47 +305,10 @@ const fn is_text(element: &Layout) -> bool {
 
 /// Tells whether a text can only be a name: it is not a number, a name with a number, or an escape.
 pub fn is_name(text: &str) -> bool {
-    let special = |c: char| c == '#' || c == '\\' || c.is_control() || c == char::REPLACEMENT_CHARACTER;
+    let special =
+        |c: char| c == '#' || c == '\\' || c.is_control() || c == char::REPLACEMENT_CHARACTER;
     !text.contains(special) && text.contains(|c: char| !c.is_ascii_digit() && c != '-')
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn member(bit_offset: usize, bitfield: Option<u8>, layout: Layout) -> Member {
-        Member { name: "m".into(), bit_offset, bitfield, layout }
-    }
-
-    fn record(size: usize, member: Member) -> Plan<String> {
-        Plan::new(&Layout { size, shape: Shape::Struct(vec![member]), render: None }, str::to_owned)
-    }
-
-    #[test]
-    fn what_reaches_outside_becomes_a_blob() {
-        assert!(matches!(record(4, member(0, None, Layout::unsigned(4))), Plan::Struct(_)));
-        assert!(matches!(record(4, member(8, None, Layout::unsigned(4))), Plan::Blob { size: 4 }));
-        assert!(matches!(record(1, member(5, Some(4), Layout::unsigned(4))), Plan::Blob { size: 1 }));
-        let element = Box::new(Layout::unsigned(4));
-        let array = Layout { size: 7, shape: Shape::Array { element, len: 2 }, render: None };
-        assert!(matches!(Plan::new(&array, str::to_owned), Plan::Blob { size: 7 }));
-    }
-
-    #[test]
-    fn a_rendering_that_does_not_fit_is_left_out() {
-        let tagged = |size| Layout { render: Some(Render::Ipv4), ..Layout::unsigned(size) };
-        assert!(matches!(Plan::new(&tagged(4), str::to_owned), Plan::Ipv4));
-        let plan = Plan::new(&tagged(2), str::to_owned);
-        assert!(matches!(plan, Plan::Scalar { kind: Scalar::Unsigned, size: 2 }));
-    }
-
-    #[test]
-    fn of_several_names_for_one_value_the_first_is_shown() {
-        let variants = [("B", 1), ("A", 0), ("C", 1)]
-            .map(|(name, value)| crate::layout::EnumVariant { name: name.into(), value });
-        let shape = Shape::Enum { signed: false, variants: variants.into() };
-        let plan = Plan::new(&Layout { size: 1, shape, render: None }, str::to_owned);
-        let Plan::Scalar { kind: Scalar::Enum { variants, .. }, .. } = plan else { panic!("{plan:?}") };
-        assert_eq!(variants, [(0, "A".to_owned()), (1, "B".into()), (1, "C".into())]);
-    }
-}
+mod tests;

@@ -1,5 +1,5 @@
-//! The layouts of sums. Summed numbers have 64 bits, for fields of any width, or 128 bits if 64 do not suffice. Times
-//! are those of the wall clock, which does not begin again with a boot.
+//! The layouts of sums. Summed numbers have 64 bits, for fields of any width, or 128 bits if 64 do
+//! not suffice. Times are those of the wall clock, which does not begin again with a boot.
 
 use std::collections::HashSet;
 
@@ -37,20 +37,32 @@ impl SumWidth {
             (Self::Usual, render) | (Self::Widest, render @ Some(Render::Histogram)) => render,
             (Self::Widest, _) => Some(Render::Decimal),
         };
-        Layout { size: self.bytes(), shape: Shape::Int { signed }, render }
+        Layout {
+            size: self.bytes(),
+            shape: Shape::Int { signed },
+            render,
+        }
     }
 }
 
-/// Returns the layout of the sum of tables with this layout. Values of queues and stacks are not added up.
+/// Returns the layout of the sum of tables with this layout. Values of queues and stacks are not
+/// added up.
 pub fn sums(layout: &TableLayout, rules: &MergeRules, width: SumWidth) -> TableLayout {
     let adds = |path: &str, meaning| rules.join(path, meaning).rule == MergeRule::Sum;
     let value = clocked(&layout.value);
-    let value = if layout.kind.family() == MapFamily::Fifo { value } else { widened(&value, width, &adds) };
-    TableLayout { value, ..layout.clone() }
+    let value = if layout.kind.family() == MapFamily::Fifo {
+        value
+    } else {
+        widened(&value, width, &adds)
+    };
+    TableLayout {
+        value,
+        ..layout.clone()
+    }
 }
 
-/// Returns the layout in which each summed number gets the width for its path and meaning. The members of
-/// unions, which share bits, stay unchanged.
+/// Returns the layout in which each summed number gets the width for its path and meaning. The
+/// members of unions, which share bits, stay unchanged.
 pub fn widened(layout: &Layout, width: SumWidth, adds: &dyn Fn(&str, Meaning) -> bool) -> Layout {
     Widening { width, adds }.layout(layout, None, "", false)
 }
@@ -74,7 +86,13 @@ struct Widening<'a> {
 }
 
 impl Widening<'_> {
-    fn layout(&self, layout: &Layout, inherited: Option<Render>, path: &str, is_item: bool) -> Layout {
+    fn layout(
+        &self,
+        layout: &Layout,
+        inherited: Option<Render>,
+        path: &str,
+        is_item: bool,
+    ) -> Layout {
         let size = layout.size;
         match (plan::compile(layout, inherited, |_| ()), &layout.shape) {
             (Plan::Scalar { kind, .. }, _) if self.widens(&kind, path, 8 * size, is_item) => {
@@ -83,10 +101,17 @@ impl Widening<'_> {
             (Plan::Struct(_), Shape::Struct(members)) => self.record(layout, members, path),
             (Plan::Array { .. }, Shape::Array { element, len }) => {
                 let element = self.layout(element, inherited.or(layout.render), path, true);
-                let size = if element.size * len > size { element.size * len } else { size };
+                let size = if element.size * len > size {
+                    element.size * len
+                } else {
+                    size
+                };
                 Layout {
                     size,
-                    shape: Shape::Array { element: Box::new(element), len: *len },
+                    shape: Shape::Array {
+                        element: Box::new(element),
+                        len: *len,
+                    },
                     ..layout.clone()
                 }
             }
@@ -103,11 +128,16 @@ impl Widening<'_> {
     fn record(&self, layout: &Layout, members: &[Member], path: &str) -> Layout {
         let mut wider = members.to_vec();
         for member in &mut wider {
-            let path = if path.is_empty() { member.name.clone() } else { format!("{path}.{}", member.name) };
+            let path = if path.is_empty() {
+                member.name.clone()
+            } else {
+                format!("{path}.{}", member.name)
+            };
             match member.bitfield.map(usize::from) {
                 None => member.layout = self.layout(&member.layout, None, &path, false),
                 Some(width) => {
-                    if let Some(Plan::Scalar { kind, .. }) = plan::bitfield::<()>(&member.layout, width)
+                    if let Some(Plan::Scalar { kind, .. }) =
+                        plan::bitfield::<()>(&member.layout, width)
                         && self.widens(&kind, &path, width, false)
                     {
                         (member.layout, member.bitfield) = (self.width.number(&kind, None), None);
@@ -119,12 +149,16 @@ impl Widening<'_> {
             return layout.clone();
         }
         let size = place(members, &mut wider);
-        Layout { size, shape: Shape::Struct(wider), ..layout.clone() }
+        Layout {
+            size,
+            shape: Shape::Struct(wider),
+            ..layout.clone()
+        }
     }
 }
 
-/// Gives each member a separate place, in the order of the old places. Members that share bits stay together and keep
-/// their layouts. Returns the total size in bytes.
+/// Gives each member a separate place, in the order of the old places. Members that share bits stay
+/// together and keep their layouts. Returns the total size in bytes.
 fn place(members: &[Member], wider: &mut [Member]) -> usize {
     let span = |member: &Member| {
         let width = member.bitfield.map_or(8 * member.layout.size, usize::from);
@@ -136,7 +170,10 @@ fn place(members: &[Member], wider: &mut [Member]) -> usize {
     while let Some(&first) = rest.first() {
         let (start, mut end) = span(&members[first]);
         let mut count = 1;
-        while let Some(&next) = rest.get(count).filter(|next| span(&members[**next]).0 < end) {
+        while let Some(&next) = rest
+            .get(count)
+            .filter(|next| span(&members[**next]).0 < end)
+        {
             end = end.max(span(&members[next]).1);
             count += 1;
         }
@@ -165,22 +202,36 @@ fn clocked(layout: &Layout) -> Layout {
     let members = |members: &[Member]| -> Vec<Member> {
         let clocked = |member: &Member| match member.bitfield {
             Some(_) => member.clone(),
-            None => Member { layout: clocked(&member.layout), ..member.clone() },
+            None => Member {
+                layout: clocked(&member.layout),
+                ..member.clone()
+            },
         };
         members.iter().map(clocked).collect()
     };
     let shape = match &layout.shape {
-        Shape::Array { element, len } => Shape::Array { element: Box::new(clocked(element)), len: *len },
+        Shape::Array { element, len } => Shape::Array {
+            element: Box::new(clocked(element)),
+            len: *len,
+        },
         Shape::Struct(all) => Shape::Struct(members(all)),
         Shape::Union(all) => Shape::Union(members(all)),
         shape => shape.clone(),
     };
-    let render = if layout.render == Some(Render::Ktime) { Some(Render::Time) } else { layout.render };
-    Layout { shape, render, ..layout.clone() }
+    let render = if layout.render == Some(Render::Ktime) {
+        Some(Render::Time)
+    } else {
+        layout.render
+    };
+    Layout {
+        shape,
+        render,
+        ..layout.clone()
+    }
 }
 
-/// Does the same as [`convert_slots`] for two layouts of which one may have times since a boot and the other times of
-/// the wall clock. `boot_time_ns` is the time of the boot by the wall clock.
+/// Does the same as [`convert_slots`] for two layouts of which one may have times since a boot and
+/// the other times of the wall clock. `boot_time_ns` is the time of the boot by the wall clock.
 pub fn convert_times(
     table: &RawTable,
     from: &TableLayout,
@@ -188,12 +239,14 @@ pub fn convert_times(
     boot_time_ns: i128,
 ) -> Option<Vec<RawTable>> {
     let mut tables = convert_slots(table, from, to)?;
-    tables.iter_mut().for_each(|table| set_clock(table, from, to, boot_time_ns));
+    tables
+        .iter_mut()
+        .for_each(|table| set_clock(table, from, to, boot_time_ns));
     Some(tables)
 }
 
-/// Converts the rows of a sum to rows of the original map. Numbers that do not fit become the largest numbers that
-/// fit.
+/// Converts the rows of a sum to rows of the original map. Numbers that do not fit become the
+/// largest numbers that fit.
 pub fn narrowed(
     table: &RawTable,
     from: &TableLayout,

@@ -17,8 +17,8 @@ pub struct IpfixElement {
     pub kind: IpfixType,
 }
 
-/// The IPFIX elements that tags name, by the path of the field: its members, with dots between them. The path
-/// of a whole key or value is empty.
+/// The IPFIX elements that tags name, by the path of the field: its members, with dots between
+/// them. The path of a whole key or value is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FieldElements {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -30,12 +30,18 @@ pub struct FieldElements {
 impl IpfixElement {
     /// Returns the element of this name.
     pub fn named(name: &str) -> Option<Self> {
-        REGISTRY.iter().map(Self::of).find(|element| element.name == name)
+        REGISTRY
+            .iter()
+            .map(Self::of)
+            .find(|element| element.name == name)
     }
 
     /// Returns the element with this number.
     pub fn numbered(number: u16) -> Option<Self> {
-        REGISTRY.iter().map(Self::of).find(|element| element.number == number)
+        REGISTRY
+            .iter()
+            .map(Self::of)
+            .find(|element| element.number == number)
     }
 
     /// Returns the most similar names, in the form of a message.
@@ -46,7 +52,12 @@ impl IpfixElement {
             .map(|(known, ..)| (strsim::jaro_winkler(&lower, &known.to_lowercase()), *known))
             .collect();
         names.sort_by(|one, other| other.0.total_cmp(&one.0));
-        names.iter().take(SHOWN).map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
+        names
+            .iter()
+            .take(SHOWN)
+            .map(|(_, name)| *name)
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     const fn of(&(name, number, kind): &(&'static str, u16, IpfixType)) -> Self {
@@ -55,8 +66,8 @@ impl IpfixElement {
 }
 
 impl FieldElements {
-    /// Adapts the paths to keys that have the name of an interface before them: a key without members becomes
-    /// the member `key`.
+    /// Adapts the paths to keys that have the name of an interface before them: a key without
+    /// members becomes the member `key`.
     #[must_use]
     pub fn beside_interface(mut self, key: &str) -> Self {
         if let Some(element) = self.key.remove("") {
@@ -69,7 +80,12 @@ impl FieldElements {
 /// Returns the name in a tag `ie("name")`; `None` for other tags.
 pub fn element_of_tag(tag: &str) -> Option<&str> {
     let inside = tag.strip_prefix("ie(")?.strip_suffix(')')?.trim();
-    Some(inside.strip_prefix('"').and_then(|inside| inside.strip_suffix('"')).unwrap_or(inside))
+    Some(
+        inside
+            .strip_prefix('"')
+            .and_then(|inside| inside.strip_suffix('"'))
+            .unwrap_or(inside),
+    )
 }
 
 #[cfg(test)]
@@ -82,10 +98,20 @@ mod tests {
     fn names_and_numbers_are_unique() {
         let names: HashSet<&str> = REGISTRY.iter().map(|(name, ..)| *name).collect();
         let numbers: HashSet<u16> = REGISTRY.iter().map(|(_, number, _)| *number).collect();
-        assert_eq!((names.len(), numbers.len()), (REGISTRY.len(), REGISTRY.len()));
-        let octets = IpfixElement { name: "octetDeltaCount", number: 1, kind: IpfixType::U64 };
         assert_eq!(
-            (IpfixElement::named("octetDeltaCount"), IpfixElement::numbered(1)),
+            (names.len(), numbers.len()),
+            (REGISTRY.len(), REGISTRY.len())
+        );
+        let octets = IpfixElement {
+            name: "octetDeltaCount",
+            number: 1,
+            kind: IpfixType::U64,
+        };
+        assert_eq!(
+            (
+                IpfixElement::named("octetDeltaCount"),
+                IpfixElement::numbered(1)
+            ),
             (Some(octets), Some(octets))
         );
     }
@@ -99,7 +125,11 @@ mod tests {
 
     #[test]
     fn a_tag_has_the_name_with_quotation_marks_or_without() {
-        for tag in ["ie(\"tcpWindowSize\")", "ie(tcpWindowSize)", "ie( \"tcpWindowSize\" )"] {
+        for tag in [
+            "ie(\"tcpWindowSize\")",
+            "ie(tcpWindowSize)",
+            "ie( \"tcpWindowSize\" )",
+        ] {
             assert_eq!(element_of_tag(tag), Some("tcpWindowSize"), "{tag}");
         }
         for tag in ["ie", "ipv4", "tie(\"x\")"] {

@@ -1,5 +1,6 @@
 //! Elements of IANA's registry for fields of probes: name, number, type.
-//! <https://www.iana.org/assignments/ipfix>. Octets without a type, floats, booleans and times in seconds are left out.
+//! <https://www.iana.org/assignments/ipfix>. Octets without a type, floats, booleans and times in
+//! seconds are left out.
 
 use self::IpfixType::{Ipv4, Ipv6, Mac, Milliseconds, Nanoseconds, Text, U8, U16, U32, U64};
 

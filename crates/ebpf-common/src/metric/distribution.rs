@@ -1,11 +1,13 @@
-//! The distribution in a histogram: an array whose slot `i` counts the values from 2^i to 2^(i+1)-1.
+//! The distribution in a histogram: an array whose slot `i` counts the values from 2^i to
+//! 2^(i+1)-1.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// The number of slots that have a range of their own: the highest bit of a value has 64 possible positions.
+/// The number of slots that have a range of their own: the highest bit of a value has 64 possible
+/// positions.
 const SLOTS: usize = 64;
 
 /// The percentiles that documents show.
@@ -21,7 +23,8 @@ impl Default for Distribution {
     }
 }
 
-/// The distributions of a metric's entries: of all entries, and of each interface if keys name interfaces.
+/// The distributions of a metric's entries: of all entries, and of each interface if keys name
+/// interfaces.
 #[derive(Clone, Debug, Default)]
 pub struct Distributions {
     /// The number of bytes that name the interface, at the start of each key.
@@ -52,11 +55,13 @@ impl Distribution {
 
     /// Returns the number of counted values.
     pub fn count(&self) -> u128 {
-        self.0.iter().fold(0, |sum, count| sum.saturating_add(*count))
+        self.0
+            .iter()
+            .fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Returns an upper bound for this percentage of values: the end of the range that contains the percentile. `None` if no
-    /// value was counted.
+    /// Returns an upper bound for this percentage of values: the end of the range that contains the
+    /// percentile. `None` if no value was counted.
     pub fn percentile(&self, percent: u128) -> Option<u64> {
         let count = self.count();
         // The rank of the value, counted from 1, in ascending order of the values.
@@ -81,14 +86,17 @@ impl Distribution {
 }
 
 impl Distributions {
-    /// Makes empty distributions for entries whose keys begin with an interface name of this many bytes; 0 if keys name no
-    /// interfaces.
+    /// Makes empty distributions for entries whose keys begin with an interface name of this many
+    /// bytes; 0 if keys name no interfaces.
     pub fn new(name_bytes: usize) -> Self {
-        Self { name_bytes, ..Self::default() }
+        Self {
+            name_bytes,
+            ..Self::default()
+        }
     }
 
-    /// Reads the counts in the entries of a document's metric; `None` if they are not the slots of a histogram. `number` reads a
-    /// count.
+    /// Reads the counts in the entries of a document's metric; `None` if they are not the slots of
+    /// a histogram. `number` reads a count.
     pub fn of_metric(metric: &Value, number: impl Fn(&Value) -> u128) -> Option<Self> {
         if metric["histogram"] != true {
             return None;
@@ -102,13 +110,17 @@ impl Distributions {
             };
             read.all.add(index, count);
             if let Some(interface) = interface {
-                read.of_interfaces.entry(interface.into()).or_default().add(index, count);
+                read.of_interfaces
+                    .entry(interface.into())
+                    .or_default()
+                    .add(index, count);
             }
         }
         Some(read)
     }
 
-    /// Adds an entry: the name of its interface, if keys have one, with the index of its slot, and its count.
+    /// Adds an entry: the name of its interface, if keys have one, with the index of its slot, and
+    /// its count.
     pub fn add_entry(&mut self, key: &[u8], count: &[u8]) {
         let (interface, index) = key.split_at(self.name_bytes.min(key.len()));
         self.all.add_entry(index, count);
@@ -116,7 +128,8 @@ impl Distributions {
             return;
         }
         if !self.of_interfaces.contains_key(interface) {
-            self.of_interfaces.insert(interface.into(), Distribution::default());
+            self.of_interfaces
+                .insert(interface.into(), Distribution::default());
         }
         if let Some(counts) = self.of_interfaces.get_mut(interface) {
             counts.add_entry(index, count);
@@ -131,7 +144,10 @@ impl Distributions {
     /// Returns the interfaces that keys name, with the distributions of their entries.
     pub fn of_interfaces(&self) -> impl Iterator<Item = (Cow<'_, str>, &Distribution)> {
         self.of_interfaces.iter().map(|(name, counts)| {
-            let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+            let end = name
+                .iter()
+                .position(|&byte| byte == 0)
+                .unwrap_or(name.len());
             (String::from_utf8_lossy(&name[..end]), counts)
         })
     }
@@ -139,9 +155,14 @@ impl Distributions {
 
 /// Returns the interface that the key of a document's entry names, and the index of its slot.
 fn slot(key: &Value) -> Option<(Option<&str>, u128)> {
-    let Value::Object(parts) = key else { return Some((None, key.as_u64()?.into())) };
+    let Value::Object(parts) = key else {
+        return Some((None, key.as_u64()?.into()));
+    };
     let interface = parts.values().find_map(Value::as_str)?;
-    Some((Some(interface), parts.values().find_map(Value::as_u64)?.into()))
+    Some((
+        Some(interface),
+        parts.values().find_map(Value::as_u64)?.into(),
+    ))
 }
 
 /// Returns the largest value that a slot counts.
@@ -151,7 +172,11 @@ const fn end(slot: usize) -> u64 {
 
 /// Returns the number in up to sixteen bytes.
 fn number(bytes: &[u8]) -> u128 {
-    bytes.iter().take(16).rev().fold(0, |number, &byte| number << 8 | u128::from(byte))
+    bytes
+        .iter()
+        .take(16)
+        .rev()
+        .fold(0, |number, &byte| number << 8 | u128::from(byte))
 }
 
 #[cfg(test)]
@@ -173,27 +198,42 @@ mod tests {
         assert_eq!((hundred.count(), percentiles), (100, [1, 31, 2047]));
         assert_eq!(hundred.percentile(100), Some((1 << 21) - 1));
         let one = of(&[(63, 1)]);
-        assert_eq!(PERCENTILES.map(|(_, percent)| one.percentile(percent)), [Some(u64::MAX); 3]);
+        assert_eq!(
+            PERCENTILES.map(|(_, percent)| one.percentile(percent)),
+            [Some(u64::MAX); 3]
+        );
         assert_eq!(of(&[(3, 0)]).percentile(50), None);
     }
 
     #[test]
     fn interfaces_have_counts_of_their_own() {
         let mut counts = Distributions::new(4);
-        let entries: [(&[u8; 4], u32, u64); 3] = [(b"lan\0", 0, 5), (b"wan\0", 4, 2), (b"lan\0", 4, 1)];
+        let entries: [(&[u8; 4], u32, u64); 3] =
+            [(b"lan\0", 0, 5), (b"wan\0", 4, 2), (b"lan\0", 4, 1)];
         for (interface, slot, count) in entries {
-            counts.add_entry(&[&interface[..], &slot.to_ne_bytes()].concat(), &count.to_ne_bytes());
+            counts.add_entry(
+                &[&interface[..], &slot.to_ne_bytes()].concat(),
+                &count.to_ne_bytes(),
+            );
         }
         let found = |counts: &Distributions| -> Vec<(String, u128, Option<u64>)> {
             let each = counts.of_interfaces();
-            each.map(|(name, counts)| (name.into_owned(), counts.count(), counts.percentile(95))).collect()
+            each.map(|(name, counts)| (name.into_owned(), counts.count(), counts.percentile(95)))
+                .collect()
         };
-        let expected = [("lan".to_owned(), 6, Some(31)), ("wan".to_owned(), 2, Some(31))];
-        assert_eq!((counts.all().count(), found(&counts)), (8, expected.to_vec()));
+        let expected = [
+            ("lan".to_owned(), 6, Some(31)),
+            ("wan".to_owned(), 2, Some(31)),
+        ];
+        assert_eq!(
+            (counts.all().count(), found(&counts)),
+            (8, expected.to_vec())
+        );
         let entry = |interface: &str, slot: u32, count: u64| serde_json::json!({ "key": { "interface": interface, "key": slot }, "value": count });
         let entries = [entry("wan", 4, 2), entry("lan", 0, 5), entry("lan", 4, 1)];
         let metric = serde_json::json!({ "histogram": true, "entries": entries });
-        let read = Distributions::of_metric(&metric, |count| count.as_u64().unwrap().into()).unwrap();
+        let read =
+            Distributions::of_metric(&metric, |count| count.as_u64().unwrap().into()).unwrap();
         assert_eq!((read.all().count(), found(&read)), (8, expected.to_vec()));
     }
 
@@ -201,6 +241,9 @@ mod tests {
     fn ranges_without_values_are_left_out() {
         let ranges: Vec<CountedRange> = of(&[(0, 1), (1, 0), (5, 2), (70, 3)]).ranges().collect();
         let expected = [(0, 1, 1), (32, 63, 2), (1 << 63, u64::MAX, 3)];
-        assert_eq!(ranges, expected.map(|(from, to, count)| CountedRange { from, to, count }));
+        assert_eq!(
+            ranges,
+            expected.map(|(from, to, count)| CountedRange { from, to, count })
+        );
     }
 }

@@ -17,8 +17,8 @@ use crate::window::is_default;
 /// The number of bytes in the index of an array.
 const SLOT: usize = 4;
 
-/// The properties of a metric, in a running probe or at the end of a stored window. Fields that earlier versions
-/// did not store have defaults.
+/// The properties of a metric, in a running probe or at the end of a stored window. Fields that
+/// earlier versions did not store have defaults.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MetricHead {
     pub direction: Direction,
@@ -28,11 +28,11 @@ pub struct MetricHead {
     pub map: String,
     /// The operator's text about the metric, which may be empty.
     pub help: String,
-    /// The aggregation of the values of the CPUs, only for PERCPU maps; `None` if the values are shown one by
-    /// one.
+    /// The aggregation of the values of the CPUs, only for PERCPU maps; `None` if the values are
+    /// shown one by one.
     pub agg: Option<Aggregation>,
-    /// The sampling: the program has seen one packet out of this many, chosen at random; `None` if it has seen
-    /// all packets.
+    /// The sampling: the program has seen one packet out of this many, chosen at random; `None` if
+    /// it has seen all packets.
     #[serde(default, skip_serializing_if = "is_default")]
     pub sample: Option<NonZeroU32>,
     /// The kind of the map and the types of its keys and values.
@@ -93,8 +93,8 @@ impl MetricHead {
         }
     }
 
-    /// Tells whether both heads describe the same metric in different windows, so that they differ at most in the
-    /// numbers of these windows.
+    /// Tells whether both heads describe the same metric in different windows, so that they differ
+    /// at most in the numbers of these windows.
     pub fn is_alike(&self, other: &Self) -> bool {
         let Self {
             direction,
@@ -126,19 +126,24 @@ impl MetricHead {
 
     /// Returns the name of the map's type.
     pub fn type_name(&self) -> &'static str {
-        self.events.map_or_else(|| self.layout.kind.name(), EventKind::name)
+        self.events
+            .map_or_else(|| self.layout.kind.name(), EventKind::name)
     }
 
-    /// Tells whether the entries are the slots of a histogram: entry `i` counts values whose highest bit is `i`.
+    /// Tells whether the entries are the slots of a histogram: entry `i` counts values whose
+    /// highest bit is `i`.
     pub fn is_histogram(&self) -> bool {
         self.has_slots() && self.layout.key.size == SLOT
     }
 
-    /// Tells whether the entries are the slots of a histogram, or of one histogram for each interface.
+    /// Tells whether the entries are the slots of a histogram, or of one histogram for each
+    /// interface.
     pub fn has_slots(&self) -> bool {
-        let TableLayout { kind, key, value, .. } = &*self.layout;
-        let is_count =
-            matches!(value.shape, Shape::Int { signed: false }) && matches!(value.size, 1 | 2 | 4 | 8 | 16);
+        let TableLayout {
+            kind, key, value, ..
+        } = &*self.layout;
+        let is_count = matches!(value.shape, Shape::Int { signed: false })
+            && matches!(value.size, 1 | 2 | 4 | 8 | 16);
         value.render == Some(Render::Histogram)
             && kind.family() == MapFamily::Array
             && key.size == self.layout.interface_bytes() + SLOT
@@ -147,18 +152,36 @@ impl MetricHead {
 
     /// Returns the name of the counter of losses.
     pub const fn losses_name(&self) -> &'static str {
-        if self.events.is_some() { "failed_reserves" } else { "failed_inserts" }
+        if self.events.is_some() {
+            "failed_reserves"
+        } else {
+            "failed_inserts"
+        }
     }
 
-    /// Returns the fill of the map, which shows `rows` entries; `None` if the map has no bound. All entries
-    /// of an array exist from the start, so an array is never full.
+    /// Returns the fill of the map, which shows `rows` entries; `None` if the map has no bound. All
+    /// entries of an array exist from the start, so an array is never full.
     pub fn fill(&self, rows: u64) -> Option<Fill> {
-        let Completeness { max_entries, entries_used, losses } = self.completeness;
+        let Completeness {
+            max_entries,
+            entries_used,
+            losses,
+        } = self.completeness;
         let max = max_entries?;
         let lost = losses.is_some_and(|losses| losses.shown > 0);
         let grows = self.layout.kind.family() != MapFamily::Array;
-        // Packets may add entries during the removal of others. Before the first window an array has no rows yet.
-        let used = if grows { entries_used.unwrap_or(rows) } else { u64::MAX }.min(u64::from(max));
-        Some(Fill { used, max, full: grows && (lost || used == u64::from(max)) })
+        // Packets may add entries during the removal of others. Before the first window an array
+        // has no rows yet.
+        let used = if grows {
+            entries_used.unwrap_or(rows)
+        } else {
+            u64::MAX
+        }
+        .min(u64::from(max));
+        Some(Fill {
+            used,
+            max,
+            full: grows && (lost || used == u64::from(max)),
+        })
     }
 }

@@ -57,14 +57,25 @@ mod tests {
     }
 
     fn example(slots: usize) -> TableLayout {
-        let number = Layout { size: 8, shape: Shape::Int { signed: false }, render: None };
-        TableLayout { kind: MapKind::PercpuHash, key: number.clone(), value: number, slots, inner: None }
+        let number = Layout {
+            size: 8,
+            shape: Shape::Int { signed: false },
+            render: None,
+        };
+        TableLayout {
+            kind: MapKind::PercpuHash,
+            key: number.clone(),
+            value: number,
+            slots,
+            inner: None,
+        }
     }
 
     #[test]
     fn equal_texts_give_one_layout_and_other_texts_give_their_own() {
-        let texts: Vec<String> =
-            (7_000..7_004).map(|slots| serde_json::to_string(&example(slots)).unwrap()).collect();
+        let texts: Vec<String> = (7_000..7_004)
+            .map(|slots| serde_json::to_string(&example(slots)).unwrap())
+            .collect();
         let first: Vec<_> = texts.iter().map(|text| read(text).unwrap()).collect();
         for (slots, (text, first)) in (7_000..).zip(texts.iter().zip(&first)) {
             let again = read(text).unwrap();
@@ -77,7 +88,10 @@ mod tests {
     fn more_layouts_than_are_kept_are_read_anew() {
         for _ in 0..2 {
             for slots in 0..2 * MOST {
-                assert_eq!(*read(&serde_json::to_string(&example(slots)).unwrap()).unwrap(), example(slots));
+                assert_eq!(
+                    *read(&serde_json::to_string(&example(slots)).unwrap()).unwrap(),
+                    example(slots)
+                );
             }
         }
         assert!(KNOWN.lock().unwrap().len() <= MOST);

@@ -19,8 +19,13 @@ pub struct PodNames {
 impl PodNames {
     /// Returns the names of the fields with their values.
     pub fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
-        let workload = self.workload.as_deref().map(|workload| ("workload", workload));
-        [("namespace", &*self.namespace), ("pod", &self.pod)].into_iter().chain(workload)
+        let workload = self
+            .workload
+            .as_deref()
+            .map(|workload| ("workload", workload));
+        [("namespace", &*self.namespace), ("pod", &self.pod)]
+            .into_iter()
+            .chain(workload)
     }
 }
 
@@ -43,11 +48,14 @@ impl AddressOwner {
     pub fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
         let (pod, service) = match self {
             Self::Pod(pod) => (Some(pod.fields()), None),
-            Self::Service { namespace, service } => {
-                (None, Some([("namespace", &**namespace), ("service", service)]))
-            }
+            Self::Service { namespace, service } => (
+                None,
+                Some([("namespace", &**namespace), ("service", service)]),
+            ),
         };
-        pod.into_iter().flatten().chain(service.into_iter().flatten())
+        pod.into_iter()
+            .flatten()
+            .chain(service.into_iter().flatten())
     }
 }
 
@@ -77,7 +85,12 @@ pub struct OwnersAt {
 impl OwnersAt {
     /// Returns the owner of an address at that time.
     pub fn of(&self, address: IpAddr) -> Option<&AddressOwner> {
-        let owned = self.owners.0.get(&address)?.iter().rfind(|owned| owned.since <= self.time)?;
+        let owned = self
+            .owners
+            .0
+            .get(&address)?
+            .iter()
+            .rfind(|owned| owned.since <= self.time)?;
         Some(&owned.owner)
     }
 }
@@ -90,15 +103,29 @@ mod tests {
     fn an_address_belongs_to_the_last_owner_before_the_time() {
         let address: IpAddr = "10.1.0.7".parse().unwrap();
         let owner = |name: &str| {
-            let pod = PodNames { namespace: "shop".into(), pod: name.into(), workload: None };
+            let pod = PodNames {
+                namespace: "shop".into(),
+                pod: name.into(),
+                workload: None,
+            };
             Arc::new(AddressOwner::Pod(pod))
         };
-        let both = [(10, "a"), (20, "b")].map(|(since, name)| OwnedSince { since, owner: owner(name) });
+        let both = [(10, "a"), (20, "b")].map(|(since, name)| OwnedSince {
+            since,
+            owner: owner(name),
+        });
         let owners = Arc::new(AddressOwners([(address, both.into())].into()));
         let at = |time| {
-            let at = OwnersAt { owners: Arc::clone(&owners), time };
-            at.of(address).map(|owner| owner.fields().nth(1).unwrap().1.to_owned())
+            let at = OwnersAt {
+                owners: Arc::clone(&owners),
+                time,
+            };
+            at.of(address)
+                .map(|owner| owner.fields().nth(1).unwrap().1.to_owned())
         };
-        assert_eq!([9, 10, 19, 20].map(at), [None, Some("a".into()), Some("a".into()), Some("b".into())]);
+        assert_eq!(
+            [9, 10, 19, 20].map(at),
+            [None, Some("a".into()), Some("a".into()), Some("b".into())]
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The shape of a window's document: its metrics, and the types of the keys and values in their entries.
-//! Receivers derive their tables, schemas and templates from it.
+//! The shape of a window's document: its metrics, and the types of the keys and values in their
+//! entries. Receivers derive their tables, schemas and templates from it.
 
 use serde::{Deserialize, Serialize};
 
@@ -57,7 +57,8 @@ pub struct MetricShape {
 pub struct FamilyShape {
     /// The name, with its base unit. A counter may have the suffix `_total`.
     pub name: String,
-    /// The names of the members that lead to the number in the value, with dots between them; empty for a value without members.
+    /// The names of the members that lead to the number in the value, with dots between them; empty
+    /// for a value without members.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub field: String,
     /// The base unit of a quantity: `bytes`, `seconds`, `packets` and so on.
@@ -80,7 +81,8 @@ pub struct FieldShape {
     /// The meaning of a number. A sum is possible only for some meanings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meaning: Option<NumberMeaning>,
-    /// The unit of a quantity, by the words of its name: `bytes`, `nanoseconds`, `packets` and so on.
+    /// The unit of a quantity, by the words of its name: `bytes`, `nanoseconds`, `packets` and so
+    /// on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
     /// The element of IPFIX that a tag of the field names, if there is one.
@@ -130,8 +132,8 @@ pub enum FieldContent {
     Name {
         names: Vec<ValueName>,
     },
-    /// The names of the bits that are set, with `|` between them, or a number if a bit has no name. The first name in the list
-    /// belongs to the lowest bit.
+    /// The names of the bits that are set, with `|` between them, or a number if a bit has no name.
+    /// The first name in the list belongs to the lowest bit.
     Flags {
         flags: Vec<String>,
     },
@@ -195,15 +197,24 @@ impl FieldShape {
             FieldContent::Struct { fields } => &fields[..],
             _ => std::slice::from_ref(self),
         };
-        let addresses =
-            members.iter().filter(|field| matches!(field.content, FieldContent::Ipv4 | FieldContent::Ip));
-        addresses.map(|field| if field.name.is_empty() { WHOLE_KEY } else { &field.name })
+        let addresses = members
+            .iter()
+            .filter(|field| matches!(field.content, FieldContent::Ipv4 | FieldContent::Ip));
+        addresses.map(|field| {
+            if field.name.is_empty() {
+                WHOLE_KEY
+            } else {
+                &field.name
+            }
+        })
     }
 }
 
 impl WindowShape {
     /// Returns the metric of this direction and name.
     pub fn metric(&self, direction: Direction, name: &str) -> Option<&MetricShape> {
-        self.metrics.iter().find(|metric| metric.direction == direction && metric.name == name)
+        self.metrics
+            .iter()
+            .find(|metric| metric.direction == direction && metric.name == name)
     }
 }

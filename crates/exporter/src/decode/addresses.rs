@@ -26,12 +26,21 @@ impl KeyAddresses {
                 Plan::Ip => false,
                 _ => return None,
             };
-            Some(AddressPlace { name: name.to_owned(), offset, is_ipv4 })
+            Some(AddressPlace {
+                name: name.to_owned(),
+                offset,
+                is_ipv4,
+            })
         };
         Self(match Plan::new(key, str::to_owned) {
             Plan::Struct(fields) => {
                 let member =
-                    |FieldPlan { label, offset, plan, .. }: &FieldPlan<String>| place(label, *offset, plan);
+                    |FieldPlan {
+                         label,
+                         offset,
+                         plan,
+                         ..
+                     }: &FieldPlan<String>| { place(label, *offset, plan) };
                 fields.iter().filter_map(member).collect()
             }
             plan => place(WHOLE_KEY, 0, &plan).into_iter().collect(),
@@ -48,7 +57,9 @@ impl KeyAddresses {
         key: &[u8],
         owners: &'a OwnersAt,
     ) -> impl Iterator<Item = (&'a str, &'a AddressOwner)> {
-        self.0.iter().filter_map(|place| Some((&*place.name, owners.of(place.address(key)?)?)))
+        self.0
+            .iter()
+            .filter_map(|place| Some((&*place.name, owners.of(place.address(key)?)?)))
     }
 }
 
@@ -58,6 +69,8 @@ impl AddressPlace {
         if self.is_ipv4 {
             return bytes.first_chunk::<4>().map(|bytes| IpAddr::from(*bytes));
         }
-        bytes.first_chunk::<16>().map(|bytes| Ipv6Addr::from(*bytes).to_canonical())
+        bytes
+            .first_chunk::<16>()
+            .map(|bytes| Ipv6Addr::from(*bytes).to_canonical())
     }
 }

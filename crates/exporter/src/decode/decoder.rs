@@ -20,14 +20,20 @@ pub struct Decoder<'a> {
     scratch: String,
     /// True while a key is decoded: all bits of a key are shown.
     is_key: bool,
-    /// The interfaces whose names do not distinguish them from other keys; computed at the first interface.
+    /// The interfaces whose names do not distinguish them from other keys; computed at the first
+    /// interface.
     alike: OnceCell<HashSet<u32>>,
 }
 
 impl<'a> Decoder<'a> {
     /// Makes a decoder for values of the machine that `context` describes.
     pub const fn new(context: &'a Context) -> Self {
-        Self { context, scratch: String::new(), is_key: false, alike: OnceCell::new() }
+        Self {
+            context,
+            scratch: String::new(),
+            is_key: false,
+            alike: OnceCell::new(),
+        }
     }
 
     /// Returns the owners of addresses, if the document shows them.
@@ -71,14 +77,22 @@ impl<'a> Decoder<'a> {
     /// Panics if there are fewer bytes than the layout has.
     pub fn value<S: ValueSink>(&mut self, plan: &Plan<S::Label>, bytes: &[u8], sink: &mut S) {
         match plan {
-            Plan::Scalar { kind: Scalar::Unsigned, size: size @ ..=8 } => {
+            Plan::Scalar {
+                kind: Scalar::Unsigned,
+                size: size @ ..=8,
+            } => {
                 sink.unsigned(load_small(&bytes[..*size]));
             }
-            Plan::Scalar { kind: Scalar::Swapped, size } => {
+            Plan::Scalar {
+                kind: Scalar::Swapped,
+                size,
+            } => {
                 // The low bytes of a big-endian number are at the end.
                 sink.unsigned((load(&bytes[..*size]) << (128 - 8 * size)).swap_bytes() as u64);
             }
-            Plan::Scalar { kind, size } => self.scalar(kind, load(&bytes[..*size]), 8 * *size as u32, sink),
+            Plan::Scalar { kind, size } => {
+                self.scalar(kind, load(&bytes[..*size]), 8 * *size as u32, sink)
+            }
             Plan::Float { size } if self.is_key && !is_ordinary(&bytes[..*size]) => {
                 self.plain(sink, |out| extraordinary(out, &bytes[..*size]));
             }
@@ -106,7 +120,11 @@ impl<'a> Decoder<'a> {
                 self.members(fields, bytes, sink);
                 sink.end_struct();
             }
-            Plan::Array { element, stride, len } => {
+            Plan::Array {
+                element,
+                stride,
+                len,
+            } => {
                 sink.begin_array();
                 for index in 0..*len {
                     sink.begin_item(index);
@@ -118,7 +136,12 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    fn members<S: ValueSink>(&mut self, fields: &[FieldPlan<S::Label>], bytes: &[u8], sink: &mut S) {
+    fn members<S: ValueSink>(
+        &mut self,
+        fields: &[FieldPlan<S::Label>],
+        bytes: &[u8],
+        sink: &mut S,
+    ) {
         for (index, field) in fields.iter().enumerate() {
             sink.begin_member(index, &field.label);
             self.field(field, &bytes[field.offset..][..field.size], sink);
@@ -126,11 +149,18 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Decodes text up to the first NUL. In a key with bytes after the NUL, decodes all of the text.
+    /// Decodes text up to the first NUL. In a key with bytes after the NUL, decodes all of the
+    /// text.
     fn text<S: ValueSink>(&mut self, bytes: &[u8], sink: &mut S) {
         let end = match self.is_key {
-            true => bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1),
-            false => bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len()),
+            true => bytes
+                .iter()
+                .rposition(|&byte| byte != 0)
+                .map_or(0, |last| last + 1),
+            false => bytes
+                .iter()
+                .position(|&byte| byte == 0)
+                .unwrap_or(bytes.len()),
         };
         let text = &bytes[..end];
         match std::str::from_utf8(text) {
@@ -143,13 +173,25 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Decodes the bytes of one field, from the field's offset on. The loop over the fields contains the
-    /// plans of most fields, so that these need no call.
+    /// Decodes the bytes of one field, from the field's offset on. The loop over the fields
+    /// contains the plans of most fields, so that these need no call.
     #[inline]
     pub fn field<S: ValueSink>(&mut self, field: &FieldPlan<S::Label>, bytes: &[u8], sink: &mut S) {
         match (&field.plan, field.bits) {
-            (Plan::Scalar { kind: Scalar::Unsigned, size: ..=8 }, None) => sink.unsigned(load_small(bytes)),
-            (Plan::Scalar { kind: Scalar::Swapped, size: 2 }, None) => {
+            (
+                Plan::Scalar {
+                    kind: Scalar::Unsigned,
+                    size: ..=8,
+                },
+                None,
+            ) => sink.unsigned(load_small(bytes)),
+            (
+                Plan::Scalar {
+                    kind: Scalar::Swapped,
+                    size: 2,
+                },
+                None,
+            ) => {
                 sink.unsigned((load_small(bytes) as u16).swap_bytes().into());
             }
             (Plan::Ipv4, None) => {
@@ -168,7 +210,10 @@ impl<'a> Decoder<'a> {
         let (small, signed) = (value as u64, sign_extend(value, width) as i64);
         match kind {
             Scalar::Bool if !self.is_key || value <= 1 => sink.boolean(value != 0),
-            Scalar::Enum { signed: is_signed, variants } => {
+            Scalar::Enum {
+                signed: is_signed,
+                variants,
+            } => {
                 let index = variants.partition_point(|(variant, _)| *variant < small);
                 match variants.get(index) {
                     Some((variant, name)) if *variant == small => sink.text(name),
@@ -184,7 +229,9 @@ impl<'a> Decoder<'a> {
                 self.scratch.clear();
                 let time = self.context.boot_time_ns.checked_add(value.cast_signed());
                 match time {
-                    Some(time) if text::time(&mut self.scratch, time) => sink.plain(self.scratch.as_bytes()),
+                    Some(time) if text::time(&mut self.scratch, time) => {
+                        sink.plain(self.scratch.as_bytes())
+                    }
                     _ => self.unsigned(value, width, sink),
                 }
             }
@@ -198,7 +245,8 @@ impl<'a> Decoder<'a> {
             }
             Scalar::Ifindex => {
                 let index = u32::try_from(value).ok();
-                let name = index.and_then(|index| Some((index, self.context.interfaces.get(&index)?)));
+                let name =
+                    index.and_then(|index| Some((index, self.context.interfaces.get(&index)?)));
                 match name {
                     Some((index, name)) if self.is_key && self.is_alike(index) => {
                         sink.text(&format!("{name}#{index}"));
@@ -226,7 +274,11 @@ impl<'a> Decoder<'a> {
 
     /// Passes a number of any width to the sink.
     fn unsigned<S: ValueSink>(&mut self, value: u128, width: u32, sink: &mut S) {
-        if width <= 64 { sink.unsigned(value as u64) } else { self.number_in_hex(value, width, sink) }
+        if width <= 64 {
+            sink.unsigned(value as u64)
+        } else {
+            self.number_in_hex(value, width, sink)
+        }
     }
 
     fn number_in_hex<S: ValueSink>(&mut self, value: u128, width: u32, sink: &mut S) {
@@ -235,12 +287,15 @@ impl<'a> Decoder<'a> {
         self.plain(sink, |out| text::hex(out, used));
     }
 
-    /// Tells whether another interface has the same name, or whether the name looks like a number or an
-    /// escape.
+    /// Tells whether another interface has the same name, or whether the name looks like a number
+    /// or an escape.
     fn is_alike(&self, index: u32) -> bool {
         let alike = self.alike.get_or_init(|| {
             let mut counts: HashMap<&str, u32> = HashMap::new();
-            self.context.interfaces.values().for_each(|name| *counts.entry(name).or_default() += 1);
+            self.context
+                .interfaces
+                .values()
+                .for_each(|name| *counts.entry(name).or_default() += 1);
             let alike = self.context.interfaces.iter();
             alike
                 .filter(|(_, name)| counts[&***name] > 1 || !is_name(name))
@@ -259,7 +314,11 @@ impl<'a> Decoder<'a> {
 
 fn widened(float: &[u8]) -> f64 {
     let bits = load_small(float);
-    if float.len() == 4 { f32::from_bits(bits as u32).into() } else { f64::from_bits(bits) }
+    if float.len() == 4 {
+        f32::from_bits(bits as u32).into()
+    } else {
+        f64::from_bits(bits)
+    }
 }
 
 /// Tells whether JSON has a number for a float that all readers distinguish from all other floats.
@@ -268,7 +327,8 @@ fn is_ordinary(float: &[u8]) -> bool {
     value.is_finite() && !(value == 0.0 && value.is_sign_negative())
 }
 
-/// Appends the name of a float for which JSON has no such number. The name of a NaN includes its bits.
+/// Appends the name of a float for which JSON has no such number. The name of a NaN includes its
+/// bits.
 fn extraordinary(out: &mut String, float: &[u8]) {
     match widened(float) {
         f64::INFINITY => out.push_str("Infinity"),
@@ -282,89 +342,4 @@ fn extraordinary(out: &mut String, float: &[u8]) {
 }
 
 #[cfg(test)]
-mod tests {
-    use twinprobe_ebpf_common::{EnumVariant, Layout, Render, Shape};
-
-    use super::*;
-    use crate::encode::json::Json;
-    use crate::encode::sink::DocumentSink as _;
-
-    fn shown(layout: &Layout, bytes: &[u8]) -> String {
-        let context =
-            Context { boot_time_ns: 1, interfaces: [(2, "eth0".to_owned())].into(), ..Context::default() };
-        let mut json = Json::default();
-        Decoder::new(&context).value(&Plan::new(layout, Json::label), bytes, &mut json);
-        String::from_utf8(json.buffer().clone()).expect("UTF-8")
-    }
-
-    #[test]
-    fn names_and_times_are_shown_where_there_are_any() {
-        let tagged = |render, size| Layout { render: Some(render), ..Layout::unsigned(size) };
-        assert_eq!(shown(&tagged(Render::Ifindex, 4), &[2, 0, 0, 0]), "\"eth0\"");
-        assert_eq!(shown(&tagged(Render::Ifindex, 4), &[3, 0, 0, 0]), "3");
-        let time = "\"1970-01-01T00:00:00.000000008Z\"";
-        assert_eq!(shown(&tagged(Render::Ktime, 8), &[7, 0, 0, 0, 0, 0, 0, 0]), time);
-        let flags = [0x12, 0].map(|flags| shown(&tagged(Render::TcpFlags, 4), &[flags, 0, 0, 0]));
-        assert_eq!(flags, ["\"SYN|ACK\"", "0"]);
-        let variants = vec![EnumVariant { name: "OPEN".into(), value: 1 }];
-        let state = Layout { size: 1, shape: Shape::Enum { signed: true, variants }, render: None };
-        assert_eq!((shown(&state, &[1]), shown(&state, &[0xff])), ("\"OPEN\"".into(), "-1".into()));
-    }
-
-    fn key(layout: &Layout, bytes: &[u8]) -> String {
-        let names = [(2, "eth0"), (3, "eth0"), (4, "5"), (5, "lan"), (6, "a#7")];
-        let interfaces = names.map(|(index, name)| (index, name.to_owned())).into();
-        let (context, mut json) =
-            (Context { boot_time_ns: 1, interfaces, ..Context::default() }, Json::default());
-        Decoder::new(&context).key(&KeyPlan::new(layout, Json::label), bytes, &mut json);
-        String::from_utf8(json.buffer().clone()).expect("UTF-8")
-    }
-
-    #[test]
-    fn keys_show_what_values_leave_out() {
-        let shaped = |size, shape| Layout { size, shape, render: None };
-        let text = |len| Shape::Array { element: Box::new(shaped(1, Shape::Char)), len };
-        assert_eq!(key(&shaped(4, text(4)), b"a\0b\0"), r#""a\\x00b""#);
-        assert_eq!(shown(&shaped(4, text(4)), b"a\0b\0"), r#""a""#);
-        assert_eq!(key(&shaped(4, text(4)), b"a\xff\0\0"), r#""a\\xff""#);
-        assert_eq!(
-            (key(&shaped(1, Shape::Bool), &[1]), key(&shaped(1, Shape::Bool), &[2])),
-            ("true".into(), "2".into())
-        );
-        for (float, expected) in [
-            (0.5_f32, "0.5"),
-            (-0.0, "\"-0.0\""),
-            (f32::NEG_INFINITY, "\"-Infinity\""),
-            (f32::from_bits(0x7fc0_0001), "\"NaN:0x7fc00001\""),
-        ] {
-            assert_eq!(key(&shaped(4, Shape::Float), &float.to_le_bytes()), expected);
-        }
-        let index = Layout { render: Some(Render::Ifindex), ..Layout::unsigned(4) };
-        let names = [2, 3, 4, 5, 6, 7].map(|number: u8| key(&index, &[number, 0, 0, 0]));
-        assert_eq!(names, ["\"eth0#2\"", "\"eth0#3\"", "\"5#4\"", "\"lan\"", "\"a#7#6\"", "7"]);
-        let member = twinprobe_ebpf_common::Member {
-            name: "a".into(),
-            bit_offset: 0,
-            bitfield: None,
-            layout: Layout::unsigned(1),
-        };
-        let padded = shaped(4, Shape::Struct(vec![member]));
-        assert_eq!(key(&padded, &[7, 0, 0, 0]), r#"{"a":7}"#);
-        assert_eq!(key(&padded, &[7, 0, 9, 0]), r#"{"a":7,"padding":"0x000900"}"#);
-        let list = shaped(8, Shape::Array { element: Box::new(padded), len: 2 });
-        assert_eq!(key(&list, &[7, 0, 0, 0, 8, 0, 0, 1]), "\"0x0700000008000001\"");
-    }
-
-    #[test]
-    fn numbers_wider_than_any_format_are_shown_in_hex() {
-        assert_eq!(shown(&Layout::unsigned(16), &[1; 16]), format!("\"0x{}\"", "01".repeat(16)));
-        assert_eq!(shown(&Layout::unsigned(8), &[0xff; 8]), u64::MAX.to_string());
-    }
-
-    #[test]
-    fn floats_of_4_bytes_are_not_as_long_as_the_same_numbers_of_8() {
-        let float = |size| Layout { size, shape: Shape::Float, render: None };
-        assert_eq!(shown(&float(4), &0.1_f32.to_le_bytes()), "0.1");
-        assert_eq!(shown(&float(8), &f64::from(0.1_f32).to_le_bytes()), "0.10000000149011612");
-    }
-}
+mod tests;

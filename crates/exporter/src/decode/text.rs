@@ -3,24 +3,32 @@
 use std::fmt::Write as _;
 use std::net::Ipv6Addr;
 
-/// The digits of each octet with a dot after them, as a little-endian number, and the count of these characters.
+/// The digits of each octet with a dot after them, as a little-endian number, and the count of
+/// these characters.
 static OCTETS: [(u32, u32); 256] = {
     let mut octets = [(0, 0); 256];
     let mut octet = 0;
     while octet < 256 {
-        let digits = [b'0' + (octet / 100) as u8, b'0' + (octet / 10 % 10) as u8, b'0' + (octet % 10) as u8];
+        let digits = [
+            b'0' + (octet / 100) as u8,
+            b'0' + (octet / 10 % 10) as u8,
+            b'0' + (octet % 10) as u8,
+        ];
         octets[octet] = match octet {
             0..10 => (u32::from_le_bytes([digits[2], b'.', 0, 0]), 2),
             10..100 => (u32::from_le_bytes([digits[1], digits[2], b'.', 0]), 3),
-            _ => (u32::from_le_bytes([digits[0], digits[1], digits[2], b'.']), 4),
+            _ => (
+                u32::from_le_bytes([digits[0], digits[1], digits[2], b'.']),
+                4,
+            ),
         };
         octet += 1;
     }
     octets
 };
 
-/// Returns `10.0.0.1` and its length, from the number that a little-endian machine loads from network order.
-/// The text is composed in a register, so that one copy suffices.
+/// Returns `10.0.0.1` and its length, from the number that a little-endian machine loads from
+/// network order. The text is composed in a register, so that one copy suffices.
 pub fn ipv4(address: u32) -> ([u8; 16], usize) {
     let (mut text, mut len) = (0, 0);
     for octet in address.to_le_bytes() {
@@ -31,7 +39,8 @@ pub fn ipv4(address: u32) -> ([u8; 16], usize) {
     (text.to_le_bytes(), len as usize - 1)
 }
 
-/// Appends an address of either family, such as `2001:db8::1`, from an IPv6 address in network order.
+/// Appends an address of either family, such as `2001:db8::1`, from an IPv6 address in network
+/// order.
 pub fn ip(out: &mut String, bytes: &[u8]) {
     let address: [u8; 16] = bytes.try_into().unwrap_or_default();
     // Writing to a string does not fail.
@@ -51,8 +60,8 @@ pub fn mac(out: &mut String, bytes: &[u8]) {
 /// Appends `0x` and two digits for each byte, in the order given.
 pub fn hex(out: &mut String, bytes: &[u8]) {
     out.push_str("0x");
-    // The bytes are written in pieces of a fixed size, for which the compiler uses vector instructions, because events
-    // carry kilobytes.
+    // The bytes are written in pieces of a fixed size, for which the compiler uses vector
+    // instructions, because events carry kilobytes.
     let mut piece = [0; 256];
     for bytes in bytes.chunks(piece.len() / 2) {
         for (pair, &byte) in piece.as_chunks_mut().0.iter_mut().zip(bytes) {
@@ -95,12 +104,20 @@ const fn digit(value: u8) -> u8 {
     value + b'0' + if value > 9 { b'a' - b'0' - 10 } else { 0 }
 }
 
-/// Appends a time as RFC 3339 in UTC with nanoseconds, as everywhere in documents. Returns false, and appends nothing,
-/// outside the years 0 to 9999, which RFC 3339 can't write.
+/// Appends a time as RFC 3339 in UTC with nanoseconds, as everywhere in documents. Returns false,
+/// and appends nothing, outside the years 0 to 9999, which RFC 3339 can't write.
 pub fn time(out: &mut String, unix_ns: i128) -> bool {
-    let (seconds, nanos) = (unix_ns.div_euclid(1_000_000_000), unix_ns.rem_euclid(1_000_000_000));
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400) as u32);
-    let Some((year, month, day)) = i32::try_from(days).ok().and_then(date) else { return false };
+    let (seconds, nanos) = (
+        unix_ns.div_euclid(1_000_000_000),
+        unix_ns.rem_euclid(1_000_000_000),
+    );
+    let (days, second) = (
+        seconds.div_euclid(86_400),
+        seconds.rem_euclid(86_400) as u32,
+    );
+    let Some((year, month, day)) = i32::try_from(days).ok().and_then(date) else {
+        return false;
+    };
     let mut text = *b"0000-00-00T00:00:00.000000000Z";
     let parts = [
         (0..4, year),
@@ -121,8 +138,8 @@ pub fn time(out: &mut String, unix_ns: i128) -> bool {
     true
 }
 
-/// Returns year, month and day of a day counted from 1970-01-01, in the years 0 to 9999, which RFC 3339 can write.
-/// Years are counted from March, so that the leap day is their last day.
+/// Returns year, month and day of a day counted from 1970-01-01, in the years 0 to 9999, which RFC
+/// 3339 can write. Years are counted from March, so that the leap day is their last day.
 fn date(days: i32) -> Option<(u32, u32, u32)> {
     const ERA: i32 = 146_097;
     // 0000-03-01
@@ -132,8 +149,14 @@ fn date(days: i32) -> Option<(u32, u32, u32)> {
     let day = day - (365 * year + year / 4 - year / 100);
     let month = (5 * day + 2) / 153;
     let day = day - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = u32::try_from(400 * era + year + next).ok().filter(|year| *year <= 9999)?;
+    let (month, next) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
+    let year = u32::try_from(400 * era + year + next)
+        .ok()
+        .filter(|year| *year <= 9999)?;
     Some((year, month.unsigned_abs(), day.unsigned_abs()))
 }
 
@@ -165,12 +188,27 @@ mod tests {
 
     #[test]
     fn times_have_nine_digits() {
-        assert_eq!(rfc3339(0).as_deref(), Some("1970-01-01T00:00:00.000000000Z"));
-        assert_eq!(rfc3339(1_795_255_200_000_000_071).as_deref(), Some("2026-11-21T10:00:00.000000071Z"));
-        assert_eq!(rfc3339(-1).as_deref(), Some("1969-12-31T23:59:59.999999999Z"));
+        assert_eq!(
+            rfc3339(0).as_deref(),
+            Some("1970-01-01T00:00:00.000000000Z")
+        );
+        assert_eq!(
+            rfc3339(1_795_255_200_000_000_071).as_deref(),
+            Some("2026-11-21T10:00:00.000000071Z")
+        );
+        assert_eq!(
+            rfc3339(-1).as_deref(),
+            Some("1969-12-31T23:59:59.999999999Z")
+        );
         let (year_0, year_10000) = (-62_167_219_200_000_000_000, 253_402_300_800_000_000_000);
-        assert_eq!(rfc3339(year_0).as_deref(), Some("0000-01-01T00:00:00.000000000Z"));
-        assert_eq!(rfc3339(year_10000 - 1).as_deref(), Some("9999-12-31T23:59:59.999999999Z"));
+        assert_eq!(
+            rfc3339(year_0).as_deref(),
+            Some("0000-01-01T00:00:00.000000000Z")
+        );
+        assert_eq!(
+            rfc3339(year_10000 - 1).as_deref(),
+            Some("9999-12-31T23:59:59.999999999Z")
+        );
         for outside in [year_0 - 1, year_10000, i128::MIN, i128::MAX] {
             assert_eq!(rfc3339(outside), None);
         }

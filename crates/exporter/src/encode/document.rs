@@ -36,20 +36,34 @@ mod tests {
     #[test]
     fn rows_in_pieces_are_the_rows_at_once() {
         let (key, value) = (Layout::unsigned(1), Layout::unsigned(1));
-        let layout = TableLayout { kind: MapKind::Hash, key, value, slots: 1, inner: None };
+        let layout = TableLayout {
+            kind: MapKind::Hash,
+            key,
+            value,
+            slots: 1,
+            inner: None,
+        };
         let metric = Arc::new(Metric::example("m", layout));
-        let table = RawTable { keys: vec![1, 2, 3], values: vec![4, 5, 6], ..RawTable::default() };
+        let table = RawTable {
+            keys: vec![1, 2, 3],
+            values: vec![4, 5, 6],
+            ..RawTable::default()
+        };
         for format in Format::ALL {
             let written = |pieces: &[(usize, usize)]| {
                 let mut out = Vec::new();
-                let mut encoder = document_encoder(format, &Head::default(), Arc::default(), &mut out);
+                let mut encoder =
+                    document_encoder(format, &Head::default(), Arc::default(), &mut out);
                 encoder.rows(&table, &mut out);
                 encoder.add_metric(&metric);
                 assert_eq!(encoder.next_table(&mut out), Some(0));
                 for &(from, to) in pieces {
                     encoder.rows(&table.slice(from, to, &metric.layout), &mut out);
                 }
-                assert_eq!((encoder.next_table(&mut out), encoder.finish(&mut out)), (None, 0));
+                assert_eq!(
+                    (encoder.next_table(&mut out), encoder.finish(&mut out)),
+                    (None, 0)
+                );
                 String::from_utf8(out).expect("UTF-8")
             };
             let whole = written(&[(0, 2), (0, 0), (2, 9)]);
@@ -69,7 +83,8 @@ mod tests {
             inner: None,
         };
         let mut out = Vec::new();
-        let mut encoder = document_encoder(Format::Json, &Head::default(), Arc::default(), &mut out);
+        let mut encoder =
+            document_encoder(Format::Json, &Head::default(), Arc::default(), &mut out);
         for direction in [Direction::Egress, Direction::Ingress] {
             let head = MetricHead::new(direction, "m", "", Arc::new(layout.clone()));
             encoder.add_metric(&Arc::new(head.into()));

@@ -1,5 +1,5 @@
-//! Events as JSON, appended to the buffer of their reader. The encoder walks once over the bytes in the ring, and
-//! allocates nothing per event.
+//! Events as JSON, appended to the buffer of their reader. The encoder walks once over the bytes in
+//! the ring, and allocates nothing per event.
 
 use twinprobe_ebpf_common::Layout;
 
@@ -13,19 +13,27 @@ use twinprobe_ebpf_common::field::plan::Plan;
 /// The plan by which the events of one metric are written.
 #[derive(Clone, Debug)]
 pub struct EventEncoder {
-    /// The size of the type in bytes and the plan of its values. `None` if no type is known: events are shown in hex.
+    /// The size of the type in bytes and the plan of its values. `None` if no type is known: events
+    /// are shown in hex.
     typed: Option<(usize, Plan<Fragment>)>,
 }
 
 impl EventEncoder {
     /// Makes the encoder for a layout; `None` if no type is known.
     pub fn new(layout: Option<&Layout>) -> Self {
-        Self { typed: layout.map(|layout| (layout.size, Plan::new(layout, Json::label))) }
+        Self {
+            typed: layout.map(|layout| (layout.size, Plan::new(layout, Json::label))),
+        }
     }
 
-    /// Appends the value of an event. An event that is shorter than the type is shown in hex. Returns the bytes of a
-    /// longer event that follow the value.
-    pub fn value<'a>(&self, decoder: &mut Decoder<'_>, event: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
+    /// Appends the value of an event. An event that is shorter than the type is shown in hex.
+    /// Returns the bytes of a longer event that follow the value.
+    pub fn value<'a>(
+        &self,
+        decoder: &mut Decoder<'_>,
+        event: &'a [u8],
+        out: &mut Vec<u8>,
+    ) -> &'a [u8] {
         match &self.typed {
             Some((size, plan)) if event.len() >= *size => {
                 let (value, rest) = event.split_at(*size);
@@ -72,7 +80,10 @@ mod tests {
     fn events_are_appended_by_their_type_and_length() {
         let context = Context::default();
         let mut decoder = Decoder::new(&context);
-        let (typed, untyped) = (EventEncoder::new(Some(&Layout::unsigned(2))), EventEncoder::new(None));
+        let (typed, untyped) = (
+            EventEncoder::new(Some(&Layout::unsigned(2))),
+            EventEncoder::new(None),
+        );
         let mut out = b"> ".to_vec();
         assert_eq!(typed.value(&mut decoder, &[1, 2], &mut out), b"");
         assert_eq!(typed.value(&mut decoder, &[1, 0, 3], &mut out), [3]);

@@ -1,6 +1,6 @@
-//! Short pieces of text, which make up most of a document. The encoder copies a piece of up to [`Fragment::INLINE`] bytes
-//! with a length that the compiler knows, and then cuts it. That is several times as fast as a call to copy the exact
-//! length.
+//! Short pieces of text, which make up most of a document. The encoder copies a piece of up to
+//! [`Fragment::INLINE`] bytes with a length that the compiler knows, and then cuts it. That is
+//! several times as fast as a call to copy the exact length.
 
 use std::io::Write as _;
 
@@ -24,7 +24,11 @@ impl Fragment {
             Some(start) => start.copy_from_slice(text),
             None => long = text.into(),
         }
-        Self { inline, len: text.len(), long }
+        Self {
+            inline,
+            len: text.len(),
+            long,
+        }
     }
 
     /// Appends the text.
@@ -46,8 +50,8 @@ pub fn push_short<const N: usize>(out: &mut Vec<u8>, bytes: &[u8; N], len: usize
 
 const BLOCK: u64 = 100_000_000;
 
-/// Appends a number in decimal. Eight digits at a time are made in a register: if digits were stored one by one, the copy
-/// of the whole number would have to wait for these stores.
+/// Appends a number in decimal. Eight digits at a time are made in a register: if digits were
+/// stored one by one, the copy of the whole number would have to wait for these stores.
 #[inline]
 pub fn push_number(out: &mut Vec<u8>, number: u64) {
     // Many counters and flags have one digit.
@@ -85,9 +89,9 @@ const fn ascii(digits: u64) -> [u8; 8] {
     (digits | 0x3030_3030_3030_3030).to_le_bytes()
 }
 
-/// Returns the eight digits of a number below [`BLOCK`], one per byte, the first in the lowest byte. Both halves of
-/// four digits are split at once, then the quarters; multiplying by 10486 / 2^20 and by 103 / 2^10 divides by 100 and
-/// by 10.
+/// Returns the eight digits of a number below [`BLOCK`], one per byte, the first in the lowest
+/// byte. Both halves of four digits are split at once, then the quarters; multiplying by 10486 /
+/// 2^20 and by 103 / 2^10 divides by 100 and by 10.
 const fn digits(number: u64) -> u64 {
     let fours = (number / 10_000) | ((number % 10_000) << 32);
     let hundreds = ((fours * 10_486) >> 20) & 0x0000_007f_0000_007f;

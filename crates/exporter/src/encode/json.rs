@@ -1,10 +1,12 @@
-//! Compact JSON. The encoder writes bytes directly: a tree of generic values would cost more than the reading
-//! of the map.
+//! Compact JSON. The encoder writes bytes directly: a tree of generic values would cost more than
+//! the reading of the map.
 
 use std::fmt;
 use std::io::Write as _;
 
-use twinprobe_ebpf_common::metric::distribution::{CountedRange, Distribution, Distributions, PERCENTILES};
+use twinprobe_ebpf_common::metric::distribution::{
+    CountedRange, Distribution, Distributions, PERCENTILES,
+};
 use twinprobe_ebpf_common::window::owner::AddressOwner;
 use twinprobe_ebpf_common::{Context, DocumentOrigin, Fill, Head};
 
@@ -52,7 +54,8 @@ impl Json {
             for (interface, pod) in &context.pods {
                 self.name(interface);
                 self.out.push(b'{');
-                pod.fields().for_each(|(name, value)| self.property(name, value));
+                pod.fields()
+                    .for_each(|(name, value)| self.property(name, value));
                 self.out.push(b'}');
             }
             self.out.push(b'}');
@@ -126,7 +129,11 @@ impl ValueSink for Json {
     }
 
     fn float(&mut self, value: f64, text: fmt::Arguments<'_>) {
-        if value.is_finite() { drop(self.out.write_fmt(text)) } else { self.push("null") }
+        if value.is_finite() {
+            drop(self.out.write_fmt(text))
+        } else {
+            self.push("null")
+        }
     }
 
     fn boolean(&mut self, value: bool) {
@@ -189,13 +196,20 @@ impl DocumentSink for Json {
     fn begin_document(&mut self, document: &Head<'_>, context: &Context) {
         self.out.push(b'{');
         self.property("probe", document.probe);
-        if let Some(DocumentOrigin { node, instance, labels }) = document.origin {
+        if let Some(DocumentOrigin {
+            node,
+            instance,
+            labels,
+        }) = document.origin
+        {
             self.property("node", node);
             self.property("instance", instance);
             if !labels.is_empty() {
                 self.name("labels");
                 self.out.push(b'{');
-                labels.iter().for_each(|(name, value)| self.property(name, value));
+                labels
+                    .iter()
+                    .for_each(|(name, value)| self.property(name, value));
                 self.out.push(b'}');
             }
         }
@@ -231,11 +245,15 @@ impl DocumentSink for Json {
         if let Some(replayed) = document.replayed {
             self.name("replayed");
             self.out.push(b'{');
-            replayed.numbers().for_each(|(name, number)| self.number(name, number));
+            replayed
+                .numbers()
+                .for_each(|(name, number)| self.number(name, number));
             for (name, counts) in replayed.lists() {
                 self.name(name);
                 self.out.push(b'{');
-                counts.iter().for_each(|(name, count)| self.number(name, *count));
+                counts
+                    .iter()
+                    .for_each(|(name, count)| self.number(name, *count));
                 self.out.push(b'}');
             }
             self.out.push(b'}');
@@ -337,7 +355,9 @@ impl DocumentSink for Json {
         for (member, owner) in owners {
             self.name(member);
             self.out.push(b'{');
-            owner.fields().for_each(|(name, value)| self.property(name, value));
+            owner
+                .fields()
+                .for_each(|(name, value)| self.property(name, value));
             self.out.push(b'}');
         }
         self.push("},");

@@ -9,8 +9,8 @@ pub enum PageFormat {
     OpenMetrics,
     /// The text format of Prometheus, version 0.0.4.
     Text,
-    /// Version 1.0.0 of the text format. It allows more names than a page uses, so a page is the same in both
-    /// versions.
+    /// Version 1.0.0 of the text format. It allows more names than a page uses, so a page is the
+    /// same in both versions.
     NewerText,
     /// The protobuf messages of Prometheus, with native histograms.
     Protobuf,
@@ -18,7 +18,12 @@ pub enum PageFormat {
 
 impl PageFormat {
     /// All formats, the default first.
-    pub const ALL: [Self; 4] = [Self::OpenMetrics, Self::Text, Self::NewerText, Self::Protobuf];
+    pub const ALL: [Self; 4] = [
+        Self::OpenMetrics,
+        Self::Text,
+        Self::NewerText,
+        Self::Protobuf,
+    ];
 
     /// Returns the value of `Content-Type`, parameters included.
     pub const fn media_type(self) -> &'static str {

@@ -1,5 +1,5 @@
-//! The text format of Prometheus, version 0.0.4, made from OpenMetrics. The samples stay the same. The types, and the
-//! names in the metadata, differ.
+//! The text format of Prometheus, version 0.0.4, made from OpenMetrics. The samples stay the same.
+//! The types, and the names in the metadata, differ.
 
 use std::sync::Arc;
 
@@ -34,17 +34,37 @@ impl Plain {
 
     fn metadata(&mut self, line: &[u8], out: &mut Vec<u8>) {
         let mut parts = line.splitn(3, |byte| *byte == b' ');
-        let (keyword, name) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let (keyword, name) = (
+            parts.next().unwrap_or_default(),
+            parts.next().unwrap_or_default(),
+        );
         let rest = parts.next().unwrap_or_default();
         match keyword {
             b"TYPE" => {
                 let (kind, ending) = described(rest);
                 self.is_gauge_histogram = rest == b"gaugehistogram";
-                self.family = (name.to_owned(), if name.ends_with(ending.as_bytes()) { "" } else { ending });
+                self.family = (
+                    name.to_owned(),
+                    if name.ends_with(ending.as_bytes()) {
+                        ""
+                    } else {
+                        ending
+                    },
+                );
                 if let Some((of, text)) = self.help.take_if(|(of, _)| of == name) {
                     self.help(&of, &text, out);
                 }
-                push(out, &[b"# TYPE ", name, self.family.1.as_bytes(), b" ", kind, b"\n"]);
+                push(
+                    out,
+                    &[
+                        b"# TYPE ",
+                        name,
+                        self.family.1.as_bytes(),
+                        b" ",
+                        kind,
+                        b"\n",
+                    ],
+                );
             }
             b"HELP" if self.family.0 == name => self.help(name, rest, out),
             b"HELP" => self.help = Some((name.to_owned(), rest.to_owned())),
@@ -55,7 +75,11 @@ impl Plain {
 
     fn sample(&self, line: &[u8], out: &mut Vec<u8>) {
         let base = &*self.family.0;
-        let ending = if self.is_gauge_histogram { line.strip_prefix(base) } else { None };
+        let ending = if self.is_gauge_histogram {
+            line.strip_prefix(base)
+        } else {
+            None
+        };
         match ending.and_then(|ending| ending.strip_prefix(b"_g")) {
             Some(rest) if rest.starts_with(b"count{") || rest.starts_with(b"sum{") => {
                 push(out, &[base, b"_", rest]);
@@ -112,10 +136,17 @@ pub struct PlainDocument<E> {
 
 impl<E> PlainDocument<E> {
     pub fn new(document: E) -> Self {
-        Self { document, plain: Plain::default() }
+        Self {
+            document,
+            plain: Plain::default(),
+        }
     }
 
-    fn convert<T>(&mut self, out: &mut Vec<u8>, write: impl FnOnce(&mut E, &mut Vec<u8>) -> T) -> T {
+    fn convert<T>(
+        &mut self,
+        out: &mut Vec<u8>,
+        write: impl FnOnce(&mut E, &mut Vec<u8>) -> T,
+    ) -> T {
         let start = out.len();
         let answer = write(&mut self.document, out);
         self.plain.convert(start, out);
@@ -172,7 +203,10 @@ mod tests {
                 out.extend_from_slice(part.concat().as_bytes());
                 plain.convert(start, &mut out);
             }
-            assert_eq!(String::from_utf8(out).expect("UTF-8"), format!("before\n{expected}"));
+            assert_eq!(
+                String::from_utf8(out).expect("UTF-8"),
+                format!("before\n{expected}")
+            );
         }
     }
 }

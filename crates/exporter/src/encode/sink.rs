@@ -9,7 +9,8 @@ use crate::metric::Metric;
 
 /// A format that writes a document as a tree. Its functions write the text around the values.
 pub trait DocumentSink: ValueSink + Default + Send + Sync + 'static {
-    /// Returns the buffer to which the format appends. During each call of the format, this is the caller's buffer.
+    /// Returns the buffer to which the format appends. During each call of the format, this is the
+    /// caller's buffer.
     fn buffer(&mut self) -> &mut Vec<u8>;
 
     fn begin_document(&mut self, head: &Head<'_>, context: &Context);
@@ -22,7 +23,8 @@ pub trait DocumentSink: ValueSink + Default + Send + Sync + 'static {
         self.end_direction(name);
     }
     fn begin_metric(&mut self, metric: &Metric);
-    /// Begins the sum of the entries that the document leaves out. The joined value of these entries follows.
+    /// Begins the sum of the entries that the document leaves out. The joined value of these
+    /// entries follows.
     fn begin_others(&mut self, entries: u64);
     fn end_others(&mut self);
     /// Begins the entries of the metric.
@@ -33,8 +35,8 @@ pub trait DocumentSink: ValueSink + Default + Send + Sync + 'static {
     fn begin_entry(&mut self, index: usize);
     fn begin_key(&mut self);
     fn end_key(&mut self);
-    /// Writes the names of the owners of addresses in the key, by the members of the key; writes nothing if there
-    /// are no owners.
+    /// Writes the names of the owners of addresses in the key, by the members of the key; writes
+    /// nothing if there are no owners.
     fn owners<'a>(&mut self, owners: impl Iterator<Item = (&'a str, &'a AddressOwner)>);
     fn begin_value(&mut self);
     /// Begins a value that is a map of this kind, whose entries follow.

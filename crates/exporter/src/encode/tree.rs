@@ -42,11 +42,23 @@ impl<S: DocumentSink> TablePlans<S> {
     fn new(layout: &TableLayout, folded: Option<&Folded>) -> Self {
         let has_keys = layout.kind.has_keys();
         let key = has_keys.then(|| KeyPlan::new(&layout.key, S::label));
-        let addresses = if has_keys { KeyAddresses::new(&layout.key) } else { KeyAddresses::default() };
-        let inner = layout.inner.as_ref().map(|inner| Arc::new(Self::new(inner, folded)));
+        let addresses = if has_keys {
+            KeyAddresses::new(&layout.key)
+        } else {
+            KeyAddresses::default()
+        };
+        let inner = layout
+            .inner
+            .as_ref()
+            .map(|inner| Arc::new(Self::new(inner, folded)));
         let folded = folded.filter(|_| layout.kind.is_percpu());
         let value = folded.map_or(&layout.value, |folded| &folded.value);
-        Self { key, addresses, value: Plan::new(value, S::label), inner }
+        Self {
+            key,
+            addresses,
+            value: Plan::new(value, S::label),
+            inner,
+        }
     }
 }
 
@@ -67,7 +79,14 @@ impl<S: DocumentSink> Tree<S> {
     /// Begins the document.
     pub fn new(head: &Head<'_>, context: Arc<Context>, out: &mut Vec<u8>) -> Self {
         let (sink, metrics) = (S::default(), Vec::new());
-        let mut tree = Self { sink, context, direction: None, metrics, begun: 0, current: None };
+        let mut tree = Self {
+            sink,
+            context,
+            direction: None,
+            metrics,
+            begun: 0,
+            current: None,
+        };
         tree.write(out, |tree| tree.sink.begin_document(head, &tree.context));
         tree
     }
@@ -83,7 +102,11 @@ impl<S: DocumentSink> Tree<S> {
     fn close_metric(&mut self) {
         if let Some((metric, current)) = self.current.take() {
             let others = metric.others().map_or(0, |others| others.entries);
-            self.sink.end_metric(&metric, current.rows as u64 + others, current.distribution.as_deref());
+            self.sink.end_metric(
+                &metric,
+                current.rows as u64 + others,
+                current.distribution.as_deref(),
+            );
         }
     }
 
@@ -98,7 +121,9 @@ impl<S: DocumentSink> Tree<S> {
 
     /// Writes the sum of the entries that the document leaves out.
     fn others(&mut self, metric: &Metric) {
-        let Some(others) = metric.others() else { return };
+        let Some(others) = metric.others() else {
+            return;
+        };
         let folded = Folded::of(metric, &others.layout);
         let tables = Arc::new(TablePlans::new(&others.layout, folded.as_deref()));
         let mut current = CurrentMetric::new(metric, &others.layout, &tables);
@@ -110,7 +135,8 @@ impl<S: DocumentSink> Tree<S> {
         self.sink.end_others();
     }
 
-    /// Ends the open direction. Writes the directions without metrics that come before `next`, or before the end.
+    /// Ends the open direction. Writes the directions without metrics that come before `next`, or
+    /// before the end.
     fn leave(&mut self, next: Option<Direction>) {
         if let Some(open) = self.direction {
             self.sink.end_direction(open.name());
@@ -125,8 +151,15 @@ impl<S: DocumentSink> Tree<S> {
 
 impl<S: DocumentSink> DocumentEncoder for Tree<S> {
     fn add_metric(&mut self, metric: &Arc<Metric>) {
-        let (last, direction) = (self.metrics.last().map(|metric| metric.direction), metric.direction);
-        assert!(last <= Some(direction), "metrics of the {} come first", direction.name());
+        let (last, direction) = (
+            self.metrics.last().map(|metric| metric.direction),
+            metric.direction,
+        );
+        assert!(
+            last <= Some(direction),
+            "metrics of the {} come first",
+            direction.name()
+        );
         self.metrics.push(Arc::clone(metric));
     }
 
@@ -140,21 +173,34 @@ impl<S: DocumentSink> DocumentEncoder for Tree<S> {
             tree.others(&metric);
             tree.sink.begin_entries();
         });
-        let folded = Folded::of(&metric, metric.layout.inner.as_ref().unwrap_or(&metric.layout));
-        let tables = metric.cache().get(|| TablePlans::new(&metric.layout, folded.as_deref()));
+        let folded = Folded::of(
+            &metric,
+            metric.layout.inner.as_ref().unwrap_or(&metric.layout),
+        );
+        let tables = metric
+            .cache()
+            .get(|| TablePlans::new(&metric.layout, folded.as_deref()));
         let current = CurrentMetric::new(&metric, &metric.layout, &tables);
         self.current = Some((metric, current));
         Some(self.begun - 1)
     }
 
     fn rows(&mut self, table: &RawTable, out: &mut Vec<u8>) {
-        self.write(out, |Self { sink, context, current, .. }| {
-            let Some((_, current)) = current else { return };
-            let mut decoder = Decoder::new(context);
-            for row in table.rows(&current.layout) {
-                current.row(row, &mut decoder, sink);
-            }
-        });
+        self.write(
+            out,
+            |Self {
+                 sink,
+                 context,
+                 current,
+                 ..
+             }| {
+                let Some((_, current)) = current else { return };
+                let mut decoder = Decoder::new(context);
+                for row in table.rows(&current.layout) {
+                    current.row(row, &mut decoder, sink);
+                }
+            },
+        );
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) -> u64 {
@@ -172,9 +218,17 @@ impl<S: DocumentSink> CurrentMetric<S> {
         let folder = Folder::of(metric, layout);
         let inner = layout.inner.as_ref().zip(tables.inner.as_ref());
         let inner = inner.map(|(layout, tables)| Box::new(Self::new(metric, layout, tables)));
-        let distribution =
-            metric.has_slots().then(|| Box::new(Distributions::new(metric.layout.interface_bytes())));
-        Self { layout: Arc::clone(layout), tables: Arc::clone(tables), folder, rows: 0, distribution, inner }
+        let distribution = metric
+            .has_slots()
+            .then(|| Box::new(Distributions::new(metric.layout.interface_bytes())));
+        Self {
+            layout: Arc::clone(layout),
+            tables: Arc::clone(tables),
+            folder,
+            rows: 0,
+            distribution,
+            inner,
+        }
     }
 
     // The function is inlined into the loop over the rows, in spite of the recursion.
@@ -206,7 +260,9 @@ impl<S: DocumentSink> CurrentMetric<S> {
             _ if self.inner.is_some() => self.inner(row.inner, decoder, sink),
             Some(folder) => {
                 let folded = folder.fold(value);
-                self.distribution.iter_mut().for_each(|all| all.add_entry(key, folded));
+                self.distribution
+                    .iter_mut()
+                    .for_each(|all| all.add_entry(key, folded));
                 decoder.value(&tables.value, folded, sink);
             }
             None if layout.kind.is_percpu() => {
@@ -214,14 +270,18 @@ impl<S: DocumentSink> CurrentMetric<S> {
                 for (cpu, slot) in value.chunks_exact(layout.slot_stride()).enumerate() {
                     sink.begin_item(cpu);
                     let count = &slot[..layout.value.size];
-                    self.distribution.iter_mut().for_each(|all| all.add_entry(key, count));
+                    self.distribution
+                        .iter_mut()
+                        .for_each(|all| all.add_entry(key, count));
                     decoder.value(&tables.value, slot, sink);
                     sink.end_item();
                 }
                 sink.end_array();
             }
             None => {
-                self.distribution.iter_mut().for_each(|all| all.add_entry(key, value));
+                self.distribution
+                    .iter_mut()
+                    .for_each(|all| all.add_entry(key, value));
                 decoder.value(&tables.value, value, sink);
             }
         }
@@ -234,7 +294,11 @@ impl<S: DocumentSink> CurrentMetric<S> {
         let Some(inner) = &mut self.inner else { return };
         inner.rows = 0;
         sink.begin_inner(inner.layout.kind.name());
-        for row in table.map(|table| table.rows(&inner.layout)).into_iter().flatten() {
+        for row in table
+            .map(|table| table.rows(&inner.layout))
+            .into_iter()
+            .flatten()
+        {
             inner.row(row, decoder, sink);
         }
         sink.end_inner();
@@ -250,29 +314,54 @@ mod tests {
 
     fn layout(kind: MapKind, inner: Option<Arc<TableLayout>>) -> TableLayout {
         let slots = if kind.is_percpu() { 2 } else { 1 };
-        TableLayout { kind, key: Layout::unsigned(1), value: Layout::unsigned(8), slots, inner }
+        TableLayout {
+            kind,
+            key: Layout::unsigned(1),
+            value: Layout::unsigned(8),
+            slots,
+            inner,
+        }
     }
 
     /// Writes a document whose egress has one metric.
     fn egress(metric: Metric, table: &RawTable) -> String {
         let mut out = Vec::new();
         let mut tree = Tree::<Json>::new(&Head::default(), Arc::default(), &mut out);
-        tree.add_metric(&Arc::new(metric.with(|head| head.direction = Direction::Egress)));
+        tree.add_metric(&Arc::new(
+            metric.with(|head| head.direction = Direction::Egress),
+        ));
         assert_eq!(tree.next_table(&mut out), Some(0));
         tree.rows(table, &mut out);
-        assert_eq!((tree.next_table(&mut out), tree.finish(&mut out)), (None, 0));
+        assert_eq!(
+            (tree.next_table(&mut out), tree.finish(&mut out)),
+            (None, 0)
+        );
         let text = String::from_utf8(out).expect("UTF-8");
-        let (_, egress) = text.split_once("\"ingress\":{},\"egress\":").expect("both directions");
+        let (_, egress) = text
+            .split_once("\"ingress\":{},\"egress\":")
+            .expect("both directions");
         let (_, entries) = egress.split_once("\"entries\":").expect("entries");
-        entries.strip_suffix("}}}").expect("the end of the document").to_owned()
+        entries
+            .strip_suffix("}}}")
+            .expect("the end of the document")
+            .to_owned()
     }
 
     #[test]
     fn values_of_cpus_are_a_list_or_one_number() {
-        let values = [1_u64, 2].iter().flat_map(|number| number.to_le_bytes()).collect();
-        let table = RawTable { keys: vec![7], values, ..RawTable::default() };
+        let values = [1_u64, 2]
+            .iter()
+            .flat_map(|number| number.to_le_bytes())
+            .collect();
+        let table = RawTable {
+            keys: vec![7],
+            values,
+            ..RawTable::default()
+        };
         let metric = Metric::example("m", layout(MapKind::PercpuHash, None));
-        let summed = metric.clone().with(|head| head.agg = Some(Aggregation::Sum));
+        let summed = metric
+            .clone()
+            .with(|head| head.agg = Some(Aggregation::Sum));
         assert_eq!(egress(metric, &table), r#"[{"key":7,"value":[1,2]}]"#);
         assert_eq!(egress(summed, &table), r#"[{"key":7,"value":3}]"#);
     }
@@ -280,9 +369,15 @@ mod tests {
     #[test]
     fn a_map_in_a_map_is_a_value_with_entries_of_its_own() {
         let inner = Arc::new(layout(MapKind::Hash, None));
-        let rows =
-            |keys: &[u8]| RawTable { keys: keys.to_vec(), values: vec![0; 8 * keys.len()], inner: vec![] };
-        let table = RawTable { inner: vec![rows(&[3, 4]), rows(&[])], ..rows(&[1, 2]) };
+        let rows = |keys: &[u8]| RawTable {
+            keys: keys.to_vec(),
+            values: vec![0; 8 * keys.len()],
+            inner: vec![],
+        };
+        let table = RawTable {
+            inner: vec![rows(&[3, 4]), rows(&[])],
+            ..rows(&[1, 2])
+        };
         let metric = Metric::example("m", layout(MapKind::HashOfMaps, Some(inner)));
         let maps = [
             r#"[{"key":1,"value":{"type":"hash","entries":[{"key":3,"value":0},{"key":4,"value":0}]}},"#,

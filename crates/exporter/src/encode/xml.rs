@@ -7,7 +7,9 @@ use std::io::Write as _;
 
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event};
-use twinprobe_ebpf_common::metric::distribution::{CountedRange, Distribution, Distributions, PERCENTILES};
+use twinprobe_ebpf_common::metric::distribution::{
+    CountedRange, Distribution, Distributions, PERCENTILES,
+};
 use twinprobe_ebpf_common::window::owner::AddressOwner;
 use twinprobe_ebpf_common::{Context, DocumentOrigin, Fill, Head, PodNames};
 
@@ -24,7 +26,9 @@ pub struct Xml {
 
 impl Default for Xml {
     fn default() -> Self {
-        Self { writer: Writer::new(Vec::new()) }
+        Self {
+            writer: Writer::new(Vec::new()),
+        }
     }
 }
 
@@ -45,7 +49,8 @@ impl Xml {
 
     /// Appends the labels of the probe, if it has any.
     fn labels(&mut self, origin: Option<&DocumentOrigin>) {
-        let Some(DocumentOrigin { labels, .. }) = origin.filter(|origin| !origin.labels.is_empty()) else {
+        let Some(DocumentOrigin { labels, .. }) = origin.filter(|origin| !origin.labels.is_empty())
+        else {
             return;
         };
         self.begin("labels", []);
@@ -63,7 +68,9 @@ impl Xml {
         }
         self.begin("pods", []);
         for (interface, pod) in pods {
-            let attributes = [("interface", &**interface)].into_iter().chain(pod.fields());
+            let attributes = [("interface", &**interface)]
+                .into_iter()
+                .chain(pod.fields());
             self.event(Event::Empty(element("pod", attributes)));
         }
         self.end("pods");
@@ -74,16 +81,20 @@ impl Xml {
         self.writer.get_mut().extend_from_slice(text.as_bytes());
     }
 
-    /// Writes the totals of a histogram's slots: the counts of all entries, or of the entries of one
-    /// interface.
+    /// Writes the totals of a histogram's slots: the counts of all entries, or of the entries of
+    /// one interface.
     fn distribution(&mut self, interface: Option<&str>, distribution: &Distribution) {
-        let percentiles = PERCENTILES
-            .into_iter()
-            .filter_map(|(name, percent)| Some((name, distribution.percentile(percent)?.to_string())));
+        let percentiles = PERCENTILES.into_iter().filter_map(|(name, percent)| {
+            Some((name, distribution.percentile(percent)?.to_string()))
+        });
         let numbers: Vec<(&str, String)> =
-            std::iter::once(("count", distribution.count().to_string())).chain(percentiles).collect();
+            std::iter::once(("count", distribution.count().to_string()))
+                .chain(percentiles)
+                .collect();
         let named = interface.map(|name| ("interface", name));
-        let numbers = numbers.iter().map(|(name, number)| (*name, number.as_str()));
+        let numbers = numbers
+            .iter()
+            .map(|(name, number)| (*name, number.as_str()));
         self.begin("distribution", named.into_iter().chain(numbers));
         for CountedRange { from, to, count } in distribution.ranges() {
             let (from, to, count) = (from.to_string(), to.to_string(), count.to_string());
@@ -105,8 +116,9 @@ fn element<'n, 'a>(
     element
 }
 
-/// Escapes control characters that XML 1.0 can't write even as references, and carriage returns, which
-/// parsers turn into line feeds. They look like the escaped bytes of texts that are not UTF-8.
+/// Escapes control characters that XML 1.0 can't write even as references, and carriage returns,
+/// which parsers turn into line feeds. They look like the escaped bytes of texts that are not
+/// UTF-8.
 fn legal(text: &str) -> Cow<'_, str> {
     let illegal = |c: char| matches!(c, '\0'..='\x08' | '\x0b'..='\x1f' | '\u{fffe}' | '\u{ffff}');
     if !text.contains(illegal) {
@@ -116,7 +128,9 @@ fn legal(text: &str) -> Cow<'_, str> {
     for c in text.chars() {
         match c {
             c if illegal(c) => {
-                c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| escape(&mut legal, byte));
+                c.encode_utf8(&mut [0; 4])
+                    .bytes()
+                    .for_each(|byte| escape(&mut legal, byte));
             }
             c => legal.push(c),
         }
@@ -128,14 +142,24 @@ impl ValueSink for Xml {
     /// The tags `<name>` and `</name>`.
     type Label = (Fragment, Fragment);
 
-    /// Makes the tags of a member: C identifiers are XML names, except for the `$` that compilers allow.
+    /// Makes the tags of a member: C identifiers are XML names, except for the `$` that compilers
+    /// allow.
     fn label(name: &str) -> Self::Label {
-        let safe = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
+        let safe = |c: char| {
+            if c.is_ascii_alphanumeric() || c == '_' {
+                c
+            } else {
+                '_'
+            }
+        };
         let mut name: String = name.chars().map(safe).collect();
         if !name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
             name.insert(0, '_');
         }
-        (Fragment::new(format!("<{name}>").as_bytes()), Fragment::new(format!("</{name}>").as_bytes()))
+        (
+            Fragment::new(format!("<{name}>").as_bytes()),
+            Fragment::new(format!("</{name}>").as_bytes()),
+        )
     }
 
     fn unsigned(&mut self, value: u64) {
@@ -202,10 +226,15 @@ impl DocumentSink for Xml {
         self.event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)));
         self.push("\n");
         let interfaces = document.interfaces.join(",");
-        let origin = document.origin.map(|origin| [("node", &*origin.node), ("instance", &*origin.instance)]);
+        let origin = document
+            .origin
+            .map(|origin| [("node", &*origin.node), ("instance", &*origin.instance)]);
         let attributes = [("probe", document.probe)].into_iter();
-        let attributes = attributes.chain(origin.into_iter().flatten()).chain([("interfaces", &*interfaces)]);
-        let attributes = attributes.chain(document.approximate.map(|reason| ("approximate", reason)));
+        let attributes = attributes
+            .chain(origin.into_iter().flatten())
+            .chain([("interfaces", &*interfaces)]);
+        let attributes =
+            attributes.chain(document.approximate.map(|reason| ("approximate", reason)));
         self.begin("metrics", attributes);
         self.labels(document.origin);
         self.pods(&context.pods);
@@ -214,17 +243,27 @@ impl DocumentSink for Xml {
             let lost = window.lost_windows.to_string();
             let duration = window.duration_ns.map(|duration| duration.to_string());
             let step = window.clock_step_ns.map(|step| step.to_string());
-            let attributes = [("seq", &*seq), ("start", &window.start), ("end", &window.end)]
-                .into_iter()
-                .chain(duration.as_deref().map(|duration| ("duration_ns", duration)))
-                .chain(step.as_deref().map(|step| ("clock_step_ns", step)))
-                .chain([("quiesce_us", &*quiesce)])
-                .chain((window.lost_windows > 0).then_some(("lost_windows", &*lost)));
+            let attributes = [
+                ("seq", &*seq),
+                ("start", &window.start),
+                ("end", &window.end),
+            ]
+            .into_iter()
+            .chain(
+                duration
+                    .as_deref()
+                    .map(|duration| ("duration_ns", duration)),
+            )
+            .chain(step.as_deref().map(|step| ("clock_step_ns", step)))
+            .chain([("quiesce_us", &*quiesce)])
+            .chain((window.lost_windows > 0).then_some(("lost_windows", &*lost)));
             self.event(Event::Empty(element("window", attributes)));
         }
         if let Some(replayed) = document.replayed {
-            let numbers: Vec<(&str, String)> =
-                replayed.numbers().map(|(name, number)| (name, number.to_string())).collect();
+            let numbers: Vec<(&str, String)> = replayed
+                .numbers()
+                .map(|(name, number)| (name, number.to_string()))
+                .collect();
             let attributes = numbers.iter().map(|(name, number)| (*name, &**number));
             if replayed.lists().next().is_none() {
                 return self.event(Event::Empty(element("replayed", attributes)));
@@ -269,9 +308,16 @@ impl DocumentSink for Xml {
         let sample = metric.sample.map(|sample| sample.to_string());
         let sample = sample.as_deref().map(|sample| ("sample", sample));
         let dropped = (metric.dropped > 0).then(|| metric.dropped.to_string());
-        let dropped = dropped.as_deref().map(|dropped| ("dropped_entries", dropped));
+        let dropped = dropped
+            .as_deref()
+            .map(|dropped| ("dropped_entries", dropped));
         let histogram = metric.has_slots().then_some(("histogram", "true"));
-        let attributes = attributes.into_iter().chain(agg).chain(sample).chain(dropped).chain(histogram);
+        let attributes = attributes
+            .into_iter()
+            .chain(agg)
+            .chain(sample)
+            .chain(dropped)
+            .chain(histogram);
         self.begin("metric", attributes);
     }
 
@@ -301,12 +347,16 @@ impl DocumentSink for Xml {
             }
         }
         if let Some(losses) = metric.completeness.losses {
-            let share = fill.and_then(Fill::share).map(|share| ("fill", share.to_string()));
+            let share = fill
+                .and_then(Fill::share)
+                .map(|share| ("fill", share.to_string()));
             attributes.extend(share);
             attributes.push((metric.losses_name(), losses.shown.to_string()));
         }
         if !attributes.is_empty() {
-            let attributes = attributes.iter().map(|(name, value)| (*name, value.as_str()));
+            let attributes = attributes
+                .iter()
+                .map(|(name, value)| (*name, value.as_str()));
             self.event(Event::Empty(element("completeness", attributes)));
         }
         self.end("metric");
@@ -351,28 +401,4 @@ impl DocumentSink for Xml {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_made_those_of_elements() {
-        let label = |name| {
-            let (begin, end) = Xml::label(name);
-            let mut out = Vec::new();
-            begin.push_to(&mut out);
-            end.push_to(&mut out);
-            String::from_utf8(out).expect("UTF-8")
-        };
-        assert_eq!(label("packets"), "<packets></packets>");
-        assert_eq!(label("$0"), "<_0></_0>");
-        assert_eq!(label("0\u{e4}"), "<_0_></_0_>");
-    }
-
-    #[test]
-    fn text_is_escaped_and_what_xml_can_not_write_replaced() {
-        let mut xml = Xml::default();
-        xml.text("<a>&\0\t");
-        xml.float(f64::NEG_INFINITY, format_args!("-inf"));
-        assert_eq!(String::from_utf8(xml.buffer().clone()).expect("UTF-8"), "&lt;a&gt;&amp;\\x00\t-INF");
-    }
-}
+mod tests;

@@ -10,8 +10,8 @@ use std::{
 
 const PACKAGE: &str = "prometheus-client";
 
-/// Reads `documents`, a JSON list of texts, and answers with a list of their families: name, type, help and
-/// samples (name, labels, value as text).
+/// Reads `documents`, a JSON list of texts, and answers with a list of their families: name, type,
+/// help and samples (name, labels, value as text).
 const SCRIPT: &str = r"
 import json, sys
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -36,9 +36,18 @@ pub fn parse(documents: &[&str]) -> serde_json::Value {
         .spawn()
         .expect("python3 runs");
     let input = serde_json::to_vec(documents).expect("texts are JSON");
-    child.stdin.take().expect("a pipe").write_all(&input).expect("python3 reads its input");
+    child
+        .stdin
+        .take()
+        .expect("a pipe")
+        .write_all(&input)
+        .expect("python3 reads its input");
     let output = child.wait_with_output().expect("python3 ends");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     serde_json::from_slice(&output.stdout).expect("an answer in JSON")
 }
 
@@ -52,23 +61,35 @@ static PYTHON: LazyLock<PathBuf> = LazyLock::new(|| {
     fs::create_dir_all(directory).expect("a directory");
     let environment = directory.join("openmetrics-parser");
     let python = environment.join("bin/python3");
-    // Tests are processes that run side by side: one makes the environment, and the others wait for it.
-    let lock = File::create(directory.join("openmetrics-parser.lock")).expect("a file for the lock");
+    // Tests are processes that run side by side: one makes the environment, and the others wait for
+    // it.
+    let lock =
+        File::create(directory.join("openmetrics-parser.lock")).expect("a file for the lock");
     lock.lock().expect("the lock");
     if !has_parser(&python) {
-        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment));
+        run(Command::new("python3")
+            .args(["-m", "venv", "--clear"])
+            .arg(&environment));
         run(Command::new(&python).args(["-m", "pip", "install", "--quiet", PACKAGE]));
     }
     python
 });
 
 fn has_parser(python: &Path) -> bool {
-    let output = Command::new(python).args(["-c", "import prometheus_client.openmetrics.parser"]).output();
+    let output = Command::new(python)
+        .args(["-c", "import prometheus_client.openmetrics.parser"])
+        .output();
     output.is_ok_and(|output| output.status.success())
 }
 
 fn run(command: &mut Command) {
     let output = command.output().expect("python3 is installed");
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{command:?} (Debian: apt-get install python3-venv): {out}{err}");
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(
+        output.status.success(),
+        "{command:?} (Debian: apt-get install python3-venv): {out}{err}"
+    );
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{
-    Aggregation, Context, Direction, DocumentOrigin, EnumVariant, Format, Head, Layout, MapKind, Member,
-    MetricHead, RawTable, Render, Shape, TableLayout, Window,
+    Aggregation, Context, Direction, DocumentOrigin, EnumVariant, Format, Head, Layout, MapKind,
+    Member, MetricHead, RawTable, Render, Shape, TableLayout, Window,
 };
 use twinprobe_exporter::{Metric, document_encoder};
 
@@ -18,7 +18,11 @@ pub fn signed(size: usize) -> Layout {
 }
 
 pub fn shaped(size: usize, shape: Shape) -> Layout {
-    Layout { size, shape, render: None }
+    Layout {
+        size,
+        shape,
+        render: None,
+    }
 }
 
 pub fn char_array(len: usize) -> Layout {
@@ -27,27 +31,49 @@ pub fn char_array(len: usize) -> Layout {
 
 pub fn array(element: Layout, len: usize) -> Layout {
     let size = element.size * len;
-    shaped(size, Shape::Array { element: Box::new(element), len })
+    shaped(
+        size,
+        Shape::Array {
+            element: Box::new(element),
+            len,
+        },
+    )
 }
 
 pub fn tagged(render: Render, layout: Layout) -> Layout {
-    Layout { render: Some(render), ..layout }
+    Layout {
+        render: Some(render),
+        ..layout
+    }
 }
 
 pub fn enumeration(size: usize, signed: bool, variants: &[(&str, i64)]) -> Layout {
     let variants = variants
         .iter()
-        .map(|(name, value)| EnumVariant { name: (*name).into(), value: value.cast_unsigned() })
+        .map(|(name, value)| EnumVariant {
+            name: (*name).into(),
+            value: value.cast_unsigned(),
+        })
         .collect();
     shaped(size, Shape::Enum { signed, variants })
 }
 
 pub fn member(name: &str, offset: usize, layout: Layout) -> Member {
-    Member { name: name.into(), bit_offset: 8 * offset, bitfield: None, layout }
+    Member {
+        name: name.into(),
+        bit_offset: 8 * offset,
+        bitfield: None,
+        layout,
+    }
 }
 
 pub fn bits(name: &str, bit_offset: usize, width: u8, layout: Layout) -> Member {
-    Member { name: name.into(), bit_offset, bitfield: Some(width), layout }
+    Member {
+        name: name.into(),
+        bit_offset,
+        bitfield: Some(width),
+        layout,
+    }
 }
 
 /// Members one after the other, without padding.
@@ -73,20 +99,38 @@ pub fn metric(
     entries: &[(&[u8], &[u8])],
 ) -> MetricTable {
     let slots = if kind.is_percpu() { 2 } else { 1 };
-    let layout = TableLayout { kind, key, value, slots, inner: None };
+    let layout = TableLayout {
+        kind,
+        key,
+        value,
+        slots,
+        inner: None,
+    };
     let mut table = RawTable::default();
     for (key, value) in entries {
-        assert_eq!((key.len(), value.len()), (layout.key.size, layout.value_stride()), "an entry of {name}");
+        assert_eq!(
+            (key.len(), value.len()),
+            (layout.key.size, layout.value_stride()),
+            "an entry of {name}"
+        );
         table.keys.extend_from_slice(key);
         table.values.extend_from_slice(value);
     }
     let head = MetricHead {
         help: format!("What {name} shows"),
         agg,
-        ..MetricHead::new(Direction::Ingress, name, &format!("{name}_map"), Arc::new(layout))
+        ..MetricHead::new(
+            Direction::Ingress,
+            name,
+            &format!("{name}_map"),
+            Arc::new(layout),
+        )
     };
     let metric = Metric::from(head);
-    MetricTable { metric: Arc::new(metric), table }
+    MetricTable {
+        metric: Arc::new(metric),
+        table,
+    }
 }
 
 /// The number of entries that are written between two checks of the buffer's size.
@@ -121,32 +165,65 @@ pub struct MetricTable {
 impl Document {
     /// Returns the head of the document, which comes before its first metric.
     pub fn head(&self) -> Head<'_> {
-        let Self { probe, origin, interfaces, approximate, window, .. } = self;
-        let (origin, approximate, window) = (origin.as_ref(), approximate.as_deref(), window.as_ref());
-        Head { probe, origin, interfaces, approximate, window, replayed: None }
+        let Self {
+            probe,
+            origin,
+            interfaces,
+            approximate,
+            window,
+            ..
+        } = self;
+        let (origin, approximate, window) =
+            (origin.as_ref(), approximate.as_deref(), window.as_ref());
+        Head {
+            probe,
+            origin,
+            interfaces,
+            approximate,
+            window,
+            replayed: None,
+        }
     }
 
     /// Returns the metrics of both directions, in the order of the document.
     pub fn tables(&self) -> Vec<MetricTable> {
         let of = |direction, table: &MetricTable| {
             let metric = Metric::clone(&table.metric).with(|head| head.direction = direction);
-            MetricTable { metric: Arc::new(metric), table: table.table.clone() }
+            MetricTable {
+                metric: Arc::new(metric),
+                table: table.table.clone(),
+            }
         };
-        let ingress = self.ingress.iter().map(|table| of(Direction::Ingress, table));
-        ingress.chain(self.egress.iter().map(|table| of(Direction::Egress, table))).collect()
+        let ingress = self
+            .ingress
+            .iter()
+            .map(|table| of(Direction::Ingress, table));
+        ingress
+            .chain(self.egress.iter().map(|table| of(Direction::Egress, table)))
+            .collect()
     }
 }
 
 /// Writes a document in pieces, each as soon as it is about 64 KiB long.
 pub fn encoded(document: &Document, context: &Context, format: Format) -> String {
     let (mut text, mut buffer) = (Vec::new(), Vec::new());
-    let mut encoder = document_encoder(format, &document.head(), Arc::new(context.clone()), &mut buffer);
+    let mut encoder = document_encoder(
+        format,
+        &document.head(),
+        Arc::new(context.clone()),
+        &mut buffer,
+    );
     let tables = document.tables();
-    tables.iter().for_each(|table| encoder.add_metric(&table.metric));
+    tables
+        .iter()
+        .for_each(|table| encoder.add_metric(&table.metric));
     while let Some(next) = encoder.next_table(&mut buffer) {
         let MetricTable { metric, table } = &tables[next];
         for first in (0..table.len(&metric.layout)).step_by(ROWS) {
-            encoder.rows(&table.slice(first, first + ROWS, &metric.layout), &mut buffer);
+            encoder.rows(
+                &table.slice(first, first + ROWS, &metric.layout),
+                &mut buffer,
+            );
             if buffer.len() >= CHUNK {
                 text.append(&mut buffer);
             }

@@ -35,8 +35,17 @@ pub fn judged_rule(
     before: &FleetRuleStatus,
     now: Timestamp,
 ) -> FleetRuleStatus {
-    let JudgedRule { selected, running, mut failures, .. } = judged;
-    let absent = nodes(failures.iter().filter(|failure| failure.stage != JudgedRule::ACTION));
+    let JudgedRule {
+        selected,
+        running,
+        mut failures,
+        ..
+    } = judged;
+    let absent = nodes(
+        failures
+            .iter()
+            .filter(|failure| failure.stage != JudgedRule::ACTION),
+    );
     // A notification has no node.
     let failed = nodes(failures.iter().filter(|failure| !failure.node.is_empty()));
     let answered = running.saturating_add(absent);
@@ -47,7 +56,14 @@ pub fn judged_rule(
         (None, Some(reason)) => (Standing::Waiting(reason), 0, silent),
         (None, None) => (Standing::Judging, running, silent),
     };
-    let counts = FleetCounts { selected, updated: judged.running, running, failed, excluded: 0, silent };
+    let counts = FleetCounts {
+        selected,
+        updated: judged.running,
+        running,
+        failed,
+        excluded: 0,
+        silent,
+    };
     let conditions = conditions(standing, counts, &before.conditions, now);
     failures.truncate(FAILURES);
     FleetRuleStatus {
@@ -80,12 +96,17 @@ mod tests {
     use super::*;
 
     fn failure(node: &str, stage: &str) -> FleetFailure {
-        FleetFailure { node: node.to_owned(), stage: stage.to_owned(), reason: "a reason".to_owned() }
+        FleetFailure {
+            node: node.to_owned(),
+            stage: stage.to_owned(),
+            reason: "a reason".to_owned(),
+        }
     }
 
     fn said(status: &FleetRuleStatus) -> Vec<String> {
         let all = status.conditions.iter();
-        all.map(|it| format!("{}={} {}", it.kind, it.status, it.reason)).collect()
+        all.map(|it| format!("{}={} {}", it.kind, it.status, it.reason))
+            .collect()
     }
 
     #[test]
@@ -105,8 +126,18 @@ mod tests {
         };
         let (before, now) = (FleetRuleStatus::default(), Timestamp::UNIX_EPOCH);
         let status = judged_rule(judged.clone(), 4, &before, now);
-        let expected = FleetCounts { selected: 5, updated: 3, running: 3, failed: 2, excluded: 0, silent: 1 };
-        assert_eq!((status.counts, status.firing, status.observed_generation), (expected, 2, Some(4)));
+        let expected = FleetCounts {
+            selected: 5,
+            updated: 3,
+            running: 3,
+            failed: 2,
+            excluded: 0,
+            silent: 1,
+        };
+        assert_eq!(
+            (status.counts, status.firing, status.observed_generation),
+            (expected, 2, Some(4))
+        );
         let judging = [
             "Accepted=True Valid",
             "Progressing=False Judging",
@@ -114,16 +145,42 @@ mod tests {
             "Degraded=True Failures",
         ];
         assert_eq!(said(&status), judging);
-        let stopped = JudgedRule { stopped: Some("too often".to_owned()), ..judged.clone() };
+        let stopped = JudgedRule {
+            stopped: Some("too often".to_owned()),
+            ..judged.clone()
+        };
         let stopped = judged_rule(stopped, 4, &before, now);
         assert_eq!(said(&stopped)[1], "Progressing=False Stopped");
-        assert_eq!((stopped.counts.running, stopped.counts.silent), (0, 0), "the operator asks no node");
-        let waits = JudgedRule { waits: Some("no windows".to_owned()), ..judged };
+        assert_eq!(
+            (stopped.counts.running, stopped.counts.silent),
+            (0, 0),
+            "the operator asks no node"
+        );
+        let waits = JudgedRule {
+            waits: Some("no windows".to_owned()),
+            ..judged
+        };
         let waits = judged_rule(waits, 4, &before, now);
-        assert_eq!(said(&waits)[1..3], ["Progressing=True Waiting", "Available=False NotOnEveryNode"]);
+        assert_eq!(
+            said(&waits)[1..3],
+            ["Progressing=True Waiting", "Available=False NotOnEveryNode"]
+        );
         assert_eq!(waits.conditions[2].message, "it runs on 0 of 5 nodes");
-        assert_eq!(waits.counts, FleetCounts { running: 0, ..expected });
-        let all = JudgedRule { selected: 2, running: 2, ..JudgedRule::default() };
-        assert_eq!(said(&judged_rule(all, 4, &before, now))[2], "Available=True Running");
+        assert_eq!(
+            waits.counts,
+            FleetCounts {
+                running: 0,
+                ..expected
+            }
+        );
+        let all = JudgedRule {
+            selected: 2,
+            running: 2,
+            ..JudgedRule::default()
+        };
+        assert_eq!(
+            said(&judged_rule(all, 4, &before, now))[2],
+            "Available=True Running"
+        );
     }
 }

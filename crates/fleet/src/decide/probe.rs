@@ -1,5 +1,5 @@
-//! The next step of a rollout: it follows from an object's status, its assignment and the reports of nodes alone, so that any
-//! order of restarts leads to the same end.
+//! The next step of a rollout: it follows from an object's status, its assignment and the reports
+//! of nodes alone, so that any order of restarts leads to the same end.
 
 use std::time::Duration;
 
@@ -64,19 +64,30 @@ pub struct FleetNews {
 pub fn decide(view: &FleetView<'_>) -> FleetDecision {
     let mut selected: Vec<NodeView<'_>> = view.nodes.to_vec();
     selected.retain(|node| matches(&view.plan.node_selector, node.labels));
-    let mut walk =
-        DecideWalk { view, selected, status: view.status.clone(), news: Vec::new(), failures: None };
+    let mut walk = DecideWalk {
+        view,
+        selected,
+        status: view.status.clone(),
+        news: Vec::new(),
+        failures: None,
+    };
     walk.begin();
     walk.promote();
     walk.step();
     walk.end()
 }
 
-/// Returns the status of an object that can't be rolled out, and why. Nodes keep the revision that they have.
+/// Returns the status of an object that can't be rolled out, and why. Nodes keep the revision that
+/// they have.
 pub fn invalid(status: &FleetStatus, generation: i64, reason: &str, now: Timestamp) -> FleetStatus {
     FleetStatus {
         observed_generation: Some(generation),
-        conditions: conditions(Standing::Invalid(reason), status.counts, &status.conditions, now),
+        conditions: conditions(
+            Standing::Invalid(reason),
+            status.counts,
+            &status.conditions,
+            now,
+        ),
         ..status.clone()
     }
 }
@@ -93,7 +104,12 @@ struct DecideWalk<'a> {
 impl<'a> DecideWalk<'a> {
     /// Begins a rollout if the object asks for another revision.
     fn begin(&mut self) {
-        let FleetView { plan, generation, now, .. } = *self.view;
+        let FleetView {
+            plan,
+            generation,
+            now,
+            ..
+        } = *self.view;
         if self.status.observed_generation != Some(generation) {
             // A change of the object demands another attempt.
             self.status.failed_revision = None;
@@ -109,10 +125,17 @@ impl<'a> DecideWalk<'a> {
             self.status.step = Some(COMPLETE.to_owned());
             self.say(
                 "Reverted",
-                format!("{} is the earlier revision of the nodes; all have it again", plan.revision),
+                format!(
+                    "{} is the earlier revision of the nodes; all have it again",
+                    plan.revision
+                ),
             );
         } else {
-            let first = plan.rollout.steps.first().map_or(COMPLETE, |step| &step.name);
+            let first = plan
+                .rollout
+                .steps
+                .first()
+                .map_or(COMPLETE, |step| &step.name);
             self.status.step = Some(first.to_owned());
             self.say("Started", format!("{}: step {first}", plan.revision));
         }
@@ -120,11 +143,16 @@ impl<'a> DecideWalk<'a> {
 
     /// Continues if people have declared the present step good.
     fn promote(&mut self) {
-        let Some(current) = self.current() else { return };
+        let Some(current) = self.current() else {
+            return;
+        };
         let name = format!("{}/{}", self.view.plan.revision, current.name);
         if self.view.promoted == Some(&*name) {
             self.status.failed_revision = None;
-            self.say("Promoted", format!("{name} is good: somebody has promoted it"));
+            self.say(
+                "Promoted",
+                format!("{name} is good: somebody has promoted it"),
+            );
             self.advance(current);
         }
     }
@@ -136,14 +164,26 @@ impl<'a> DecideWalk<'a> {
             if self.view.is_paused || is_stopped {
                 return;
             }
-            let began = self.status.step_began.as_deref().and_then(|began| began.parse().ok());
+            let began = self
+                .status
+                .step_began
+                .as_deref()
+                .and_then(|began| began.parse().ok());
             let members = self.members(current);
-            match judge(&self.view.plan.rollout, &members, began.unwrap_or(self.view.now), self.view.now) {
+            match judge(
+                &self.view.plan.rollout,
+                &members,
+                began.unwrap_or(self.view.now),
+                self.view.now,
+            ) {
                 StepVerdict::Wait(_) => return,
                 StepVerdict::Good => {
                     let count = members.len();
                     let (name, all) = (&current.name, self.selected.len());
-                    self.say("StepGood", format!("{name}: good on {count} of {all} nodes"));
+                    self.say(
+                        "StepGood",
+                        format!("{name}: good on {count} of {all} nodes"),
+                    );
                     self.advance(current);
                 }
                 StepVerdict::Failed(failures) => self.fail(current, failures),
@@ -154,7 +194,11 @@ impl<'a> DecideWalk<'a> {
     fn advance(&mut self, current: &RolloutStep) {
         let plan = self.view.plan;
         self.status.step_began = Some(seconds(self.view.now));
-        let next = plan.rollout.steps.iter().find(|step| step.share > current.share);
+        let next = plan
+            .rollout
+            .steps
+            .iter()
+            .find(|step| step.share > current.share);
         if let Some(next) = next {
             self.status.step = Some(next.name.clone());
             return;
@@ -167,22 +211,40 @@ impl<'a> DecideWalk<'a> {
     fn fail(&mut self, current: &RolloutStep, failures: Vec<FleetFailure>) {
         let plan = self.view.plan;
         let first = failures.first();
-        let first = first.map(|failed| format!("{}: {}: {}", failed.node, failed.stage, failed.reason));
+        let first =
+            first.map(|failed| format!("{}: {}: {}", failed.node, failed.stage, failed.reason));
         let (name, count) = (&current.name, failures.len());
-        let nodes = if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") };
-        let text = format!("{}: step {name} failed at {nodes}, {}", plan.revision, first.unwrap_or_default());
+        let nodes = if count == 1 {
+            "1 node".to_owned()
+        } else {
+            format!("{count} nodes")
+        };
+        let text = format!(
+            "{}: step {name} failed at {nodes}, {}",
+            plan.revision,
+            first.unwrap_or_default()
+        );
         self.status.failed_revision = Some(plan.revision.clone());
         let (reason, then) = match (plan.rollout.on_failure, &self.status.stable) {
             (OnFailure::Pause, _) => ("Stopped", "nodes keep their configurations".to_owned()),
-            (OnFailure::Rollback, Some(stable)) => ("RolledBack", format!("nodes go back to {stable}")),
-            (OnFailure::Rollback, None) => ("RolledBack", "the probe is removed from nodes".to_owned()),
+            (OnFailure::Rollback, Some(stable)) => {
+                ("RolledBack", format!("nodes go back to {stable}"))
+            }
+            (OnFailure::Rollback, None) => {
+                ("RolledBack", "the probe is removed from nodes".to_owned())
+            }
         };
         if plan.rollout.on_failure == OnFailure::Rollback {
             self.status.revision = self.status.stable.clone();
             self.status.step = Some(ROLLED_BACK.to_owned());
         }
         let about = format!("{}/{name}", plan.revision);
-        self.news.push(FleetNews { is_warning: true, about, reason, message: format!("{text}; {then}") });
+        self.news.push(FleetNews {
+            is_warning: true,
+            about,
+            reason,
+            message: format!("{text}; {then}"),
+        });
         self.failures = Some(failures);
     }
 
@@ -205,18 +267,43 @@ impl<'a> DecideWalk<'a> {
             None => self.status.failures = failures,
         }
         let standing = self.standing(current);
-        self.status.conditions = conditions(standing.of(), counts, &self.status.conditions, self.view.now);
+        self.status.conditions = conditions(
+            standing.of(),
+            counts,
+            &self.status.conditions,
+            self.view.now,
+        );
         let assignment = self.assignment(current);
-        let waits = current.filter(|_| !is_over && !self.view.is_paused).is_some();
+        let waits = current
+            .filter(|_| !is_over && !self.view.is_paused)
+            .is_some();
         let renewal = assignment.as_ref().and_then(lease).map(|lease| lease / 3);
-        let again = [waits.then_some(self.rest()), renewal].into_iter().flatten().min();
-        FleetDecision { status: self.status, assignment, news: self.news, again }
+        let again = [waits.then_some(self.rest()), renewal]
+            .into_iter()
+            .flatten()
+            .min();
+        FleetDecision {
+            status: self.status,
+            assignment,
+            news: self.news,
+            again,
+        }
     }
 
     fn standing(&self, current: Option<&RolloutStep>) -> Stand {
-        let before = self.status.conditions.iter().find(|condition| condition.kind == "Progressing");
-        let reason = self.news.iter().rfind(|news| news.is_warning).map(|news| news.message.clone());
-        let reason = reason.or_else(|| before.map(|condition| condition.message.clone())).unwrap_or_default();
+        let before = self
+            .status
+            .conditions
+            .iter()
+            .find(|condition| condition.kind == "Progressing");
+        let reason = self
+            .news
+            .iter()
+            .rfind(|news| news.is_warning)
+            .map(|news| news.message.clone());
+        let reason = reason
+            .or_else(|| before.map(|condition| condition.message.clone()))
+            .unwrap_or_default();
         match (current, &self.status.failed_revision) {
             (Some(_), Some(_)) => Stand::Stopped(reason),
             (None, Some(_)) => Stand::RolledBack(reason),
@@ -226,9 +313,15 @@ impl<'a> DecideWalk<'a> {
         }
     }
 
-    /// Returns the assignment for nodes. It follows from the status alone, so that a lost write is repeated.
+    /// Returns the assignment for nodes. It follows from the status alone, so that a lost write is
+    /// repeated.
     fn assignment(&self, current: Option<&RolloutStep>) -> Option<AssignmentSpec> {
-        let FleetView { plan, assignment: before, now, .. } = *self.view;
+        let FleetView {
+            plan,
+            assignment: before,
+            now,
+            ..
+        } = *self.view;
         let revision = self.status.revision.clone()?;
         let mut assignment = AssignmentSpec {
             probe: plan.name.clone(),
@@ -241,7 +334,11 @@ impl<'a> DecideWalk<'a> {
         };
         if let Some(step) = current {
             assignment.share = step.share;
-            assignment.previous = self.status.stable.clone().filter(|stable| *stable != assignment.revision);
+            assignment.previous = self
+                .status
+                .stable
+                .clone()
+                .filter(|stable| *stable != assignment.revision);
             assignment.canaries = self.canaries();
             if let Some(Canary::Labels(labels)) = &plan.rollout.canary {
                 assignment.canary_labels = Some(labels.clone());
@@ -250,27 +347,47 @@ impl<'a> DecideWalk<'a> {
         assignment.renewed = lease(&assignment).map(|lease| {
             let last = before.and_then(|before| before.renewed.as_deref());
             let is_fresh = |last: &&str| {
-                last.parse().is_ok_and(|last: Timestamp| now.duration_since(last).unsigned_abs() < lease / 3)
+                last.parse().is_ok_and(|last: Timestamp| {
+                    now.duration_since(last).unsigned_abs() < lease / 3
+                })
             };
-            last.filter(is_fresh).map_or_else(|| seconds(now), str::to_owned)
+            last.filter(is_fresh)
+                .map_or_else(|| seconds(now), str::to_owned)
         });
         // Half of the time remains for the windows of the last node.
-        Some(spread(assignment, before, &self.selected, plan.rollout.timeout / 2))
+        Some(spread(
+            assignment,
+            before,
+            &self.selected,
+            plan.rollout.timeout / 2,
+        ))
     }
 
-    /// Returns the present step, if the rollout continues. If the spec no longer has the old step, returns the first step
-    /// with at least the reached share.
+    /// Returns the present step, if the rollout continues. If the spec no longer has the old step,
+    /// returns the first step with at least the reached share.
     fn current(&self) -> Option<&'a RolloutStep> {
-        let name = self.status.step.as_deref().filter(|name| ![COMPLETE, ROLLED_BACK].contains(name))?;
+        let name = self
+            .status
+            .step
+            .as_deref()
+            .filter(|name| ![COMPLETE, ROLLED_BACK].contains(name))?;
         let steps = &self.view.plan.rollout.steps;
-        let reached = self.view.assignment.map_or(0, |assignment| assignment.share);
+        let reached = self
+            .view
+            .assignment
+            .map_or(0, |assignment| assignment.share);
         let exact = steps.iter().find(|step| step.name == name);
-        exact.or_else(|| steps.iter().find(|step| step.share >= reached)).or(steps.last())
+        exact
+            .or_else(|| steps.iter().find(|step| step.share >= reached))
+            .or(steps.last())
     }
 
     fn canaries(&self) -> Vec<String> {
         let plan = self.view.plan;
-        let before = self.view.assignment.filter(|before| before.revision == plan.revision);
+        let before = self
+            .view
+            .assignment
+            .filter(|before| before.revision == plan.revision);
         let before = before.map_or(&[][..], |before| &before.canaries);
         canaries(&plan.rollout, &plan.revision, &self.selected, before)
     }
@@ -278,7 +395,13 @@ impl<'a> DecideWalk<'a> {
     fn members(&self, step: &RolloutStep) -> Vec<NodeView<'a>> {
         let plan = self.view.plan;
         let views = self.seen(&plan.revision);
-        members(&plan.rollout, step, &plan.revision, &views, &self.canaries())
+        members(
+            &plan.rollout,
+            step,
+            &plan.revision,
+            &views,
+            &self.canaries(),
+        )
     }
 
     /// The selected nodes with their reports about this revision.
@@ -292,16 +415,30 @@ impl<'a> DecideWalk<'a> {
 
     /// The time until the present step is over.
     fn rest(&self) -> Duration {
-        let began: Option<Timestamp> = self.status.step_began.as_deref().and_then(|began| began.parse().ok());
+        let began: Option<Timestamp> = self
+            .status
+            .step_began
+            .as_deref()
+            .and_then(|began| began.parse().ok());
         let spent = began.map(|began| self.view.now.duration_since(began).unsigned_abs());
-        let rest = self.view.plan.rollout.timeout.saturating_sub(spent.unwrap_or_default());
+        let rest = self
+            .view
+            .plan
+            .rollout
+            .timeout
+            .saturating_sub(spent.unwrap_or_default());
         rest.max(Duration::from_secs(1))
     }
 
     fn say(&mut self, reason: &'static str, message: String) {
         let step = self.status.step.as_deref().unwrap_or_default();
         let about = format!("{}/{step}", self.view.plan.revision);
-        self.news.push(FleetNews { is_warning: false, about, reason, message });
+        self.news.push(FleetNews {
+            is_warning: false,
+            about,
+            reason,
+            message,
+        });
     }
 }
 
@@ -332,16 +469,25 @@ pub fn lease(assignment: &AssignmentSpec) -> Option<Duration> {
     Duration::try_from(lease).ok()
 }
 
-/// Tells whether the lease of an assignment has ended, because there was no renewal for its duration.
+/// Tells whether the lease of an assignment has ended, because there was no renewal for its
+/// duration.
 pub fn is_over(assignment: &AssignmentSpec, now: Timestamp) -> bool {
-    let renewed: Option<Timestamp> = assignment.renewed.as_deref().and_then(|renewed| renewed.parse().ok());
-    lease(assignment).zip(renewed).is_some_and(|(lease, renewed)| {
-        now.duration_since(renewed) > SignedDuration::try_from(lease).unwrap_or(SignedDuration::MAX)
-    })
+    let renewed: Option<Timestamp> = assignment
+        .renewed
+        .as_deref()
+        .and_then(|renewed| renewed.parse().ok());
+    lease(assignment)
+        .zip(renewed)
+        .is_some_and(|(lease, renewed)| {
+            now.duration_since(renewed)
+                > SignedDuration::try_from(lease).unwrap_or(SignedDuration::MAX)
+        })
 }
 
 fn seconds(time: Timestamp) -> String {
-    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+    Timestamp::from_second(time.as_second())
+        .unwrap_or(time)
+        .to_string()
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Rules for the nodes of a fleet: an object's demands on nodes, and the nodes' reports about the object. A
-//! rule alone changes no packet path, so all nodes get it in one step.
+//! Rules for the nodes of a fleet: an object's demands on nodes, and the nodes' reports about the
+//! object. A rule alone changes no packet path, so all nodes get it in one step.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::to_value;
 use twinprobe_api::{
-    AssignmentSpec, FleetBudget, FleetRuleStatus, OnFailure, RevisionKind, RevisionSpec, RuleDocument,
+    AssignmentSpec, FleetBudget, FleetRuleStatus, OnFailure, RevisionKind, RevisionSpec,
+    RuleDocument,
 };
 use twinprobe_config::is_probe_name;
 use twinprobe_ebpf_common::finding::Finding;
@@ -21,7 +22,8 @@ use crate::spread::spread;
 use crate::steps::RolloutPlan;
 use crate::tally::tally;
 
-/// The prefix of the names of assignments for rules. Names of probes of a fleet can't have this prefix.
+/// The prefix of the names of assignments for rules. Names of probes of a fleet can't have this
+/// prefix.
 const RULE: &str = "rule.";
 
 /// Returns the name of the assignment of a rule.
@@ -39,12 +41,14 @@ pub fn rule_revision(rule: &str, document: &RuleDocument) -> String {
     format!("{}-{}", rule_key(rule), short(&rule_digest(document)))
 }
 
-/// Returns the mistake in the name of a rule, if there is one: nodes must take the name, and labels that of its assignment.
+/// Returns the mistake in the name of a rule, if there is one: nodes must take the name, and labels
+/// that of its assignment.
 pub fn misnamed_rule(name: &str) -> Option<Finding> {
     /// The longest value of a label.
     const LONGEST: usize = 63;
     let is_good = is_probe_name(name) && rule_key(name).len() <= LONGEST;
-    let message = || format!("{name:?} is not a name of a rule; use a name of a probe with up to 58 letters");
+    let message =
+        || format!("{name:?} is not a name of a rule; use a name of a probe with up to 58 letters");
     (!is_good).then(|| Finding::config("metadata.name", message()))
 }
 
@@ -75,18 +79,40 @@ pub struct FleetRuleDecision {
 
 /// Decides what to do for a rule object that is valid by itself.
 pub fn decide_rule(view: &FleetRuleView<'_>) -> FleetRuleDecision {
-    let FleetRuleView { name, rule, node_selector, generation, status: before, .. } = *view;
-    let FleetRuleView { assignment: assigned, nodes, now, .. } = *view;
+    let FleetRuleView {
+        name,
+        rule,
+        node_selector,
+        generation,
+        status: before,
+        ..
+    } = *view;
+    let FleetRuleView {
+        assignment: assigned,
+        nodes,
+        now,
+        ..
+    } = *view;
     let digest = rule_digest(rule);
     let revision = rule_revision(name, rule);
     let selected: Vec<NodeView<'_>> = nodes
         .iter()
         .filter(|node| matches(node_selector, node.labels))
-        .map(|node| NodeView { report: node.report.filter(|report| report.revision == revision), ..*node })
+        .map(|node| NodeView {
+            report: node.report.filter(|report| report.revision == revision),
+            ..*node
+        })
         .collect();
     let (counts, _, failures) = tally(&at_once(), &selected, &selected);
-    let firing = selected.iter().filter(|node| node.report.is_some_and(|report| report.firing)).count();
-    let standing = if counts.silent == 0 { Standing::Complete } else { Standing::Step("100%") };
+    let firing = selected
+        .iter()
+        .filter(|node| node.report.is_some_and(|report| report.firing))
+        .count();
+    let standing = if counts.silent == 0 {
+        Standing::Complete
+    } else {
+        Standing::Step("100%")
+    };
     let assignment = AssignmentSpec {
         probe: name.to_owned(),
         kind: RevisionKind::Rule,
@@ -118,7 +144,8 @@ pub fn decide_rule(view: &FleetRuleView<'_>) -> FleetRuleDecision {
     }
 }
 
-/// Returns the status of a rule that nodes can't get, and why. Nodes keep the revision that they have.
+/// Returns the status of a rule that nodes can't get, and why. Nodes keep the revision that they
+/// have.
 pub fn invalid_rule(
     status: &FleetRuleStatus,
     generation: i64,
@@ -127,7 +154,12 @@ pub fn invalid_rule(
 ) -> FleetRuleStatus {
     FleetRuleStatus {
         observed_generation: Some(generation),
-        conditions: conditions(Standing::Invalid(reason), status.counts, &status.conditions, now),
+        conditions: conditions(
+            Standing::Invalid(reason),
+            status.counts,
+            &status.conditions,
+            now,
+        ),
         ..status.clone()
     }
 }
@@ -152,10 +184,14 @@ mod tests {
 
     #[test]
     fn all_selected_nodes_get_a_rule_and_are_counted_by_its_present_revision() {
-        let rule: RuleDocument =
-            serde_json::from_value(json!({ "watch": "dns", "when": "true", "do": [{ "mark": "x" }] }))
-                .unwrap();
-        let (edge, other) = (BTreeMap::from([("role".to_owned(), "edge".to_owned())]), BTreeMap::new());
+        let rule: RuleDocument = serde_json::from_value(
+            json!({ "watch": "dns", "when": "true", "do": [{ "mark": "x" }] }),
+        )
+        .unwrap();
+        let (edge, other) = (
+            BTreeMap::from([("role".to_owned(), "edge".to_owned())]),
+            BTreeMap::new(),
+        );
         let decide = |nodes: &[NodeView<'_>]| {
             decide_rule(&FleetRuleView {
                 name: "flood",
@@ -168,16 +204,37 @@ mod tests {
                 now: Timestamp::UNIX_EPOCH,
             })
         };
-        let node = |name, labels, report| NodeView { name, labels, report };
+        let node = |name, labels, report| NodeView {
+            name,
+            labels,
+            report,
+        };
         let first = decide(&[node("a", &edge, None), node("b", &other, None)]);
-        assert_eq!((first.assignment.share, first.assignment.revision.as_str()), (WHOLE, &*first.name));
-        assert!(first.name.starts_with("rule.flood-") && rule_of(&first.name).is_some(), "{}", first.name);
-        assert_eq!((first.status.counts.selected, first.status.counts.silent), (1, 1));
+        assert_eq!(
+            (first.assignment.share, first.assignment.revision.as_str()),
+            (WHOLE, &*first.name)
+        );
+        assert!(
+            first.name.starts_with("rule.flood-") && rule_of(&first.name).is_some(),
+            "{}",
+            first.name
+        );
+        assert_eq!(
+            (first.status.counts.selected, first.status.counts.silent),
+            (1, 1)
+        );
         let said = |decision: &FleetRuleDecision, kind: &str| {
-            let found = decision.status.conditions.iter().find(|condition| condition.kind == kind);
+            let found = decision
+                .status
+                .conditions
+                .iter()
+                .find(|condition| condition.kind == kind);
             found.map(|condition| condition.status.clone()).unwrap()
         };
-        assert_eq!((said(&first, "Progressing"), said(&first, "Available")), ("True".into(), "False".into()));
+        assert_eq!(
+            (said(&first, "Progressing"), said(&first, "Available")),
+            ("True".into(), "False".into())
+        );
         let report = |revision: &str, state, firing| NodeReport {
             revision: revision.to_owned(),
             state,
@@ -196,8 +253,19 @@ mod tests {
             node("c", &edge, Some(&refuses)),
         ]);
         let counts = later.status.counts;
-        assert_eq!((counts.running, counts.failed, counts.silent, later.status.firing), (1, 1, 1, 1));
+        assert_eq!(
+            (
+                counts.running,
+                counts.failed,
+                counts.silent,
+                later.status.firing
+            ),
+            (1, 1, 1, 1)
+        );
         assert_eq!(later.status.failures[0].node, "c");
-        assert_eq!(said(&decide(&[node("b", &edge, Some(&fires))]), "Available"), "True");
+        assert_eq!(
+            said(&decide(&[node("b", &edge, Some(&fires))]), "Available"),
+            "True"
+        );
     }
 }

@@ -14,7 +14,13 @@ fn plan(spec: Value) -> Result<FleetPlan, String> {
     FleetPlan::new("flows", &spec, library).map_err(|rejection| {
         let lines = rejection.findings.iter();
         lines
-            .map(|finding| format!("{}: {}", finding.field.as_deref().unwrap_or(""), finding.message) + "\n")
+            .map(|finding| {
+                format!(
+                    "{}: {}",
+                    finding.field.as_deref().unwrap_or(""),
+                    finding.message
+                ) + "\n"
+            })
             .collect()
     })
 }
@@ -31,25 +37,46 @@ fn a_spec_becomes_a_configuration_with_its_place_and_lease() {
         "rollout": { "canary": 1, "steps": ["12.5%", "100%"] },
     }))
     .unwrap();
-    assert_eq!((found.config.interface, found.config.interfaces), (None, Some(vec!["en*".to_owned()])));
+    assert_eq!(
+        (found.config.interface, found.config.interfaces),
+        (None, Some(vec!["en*".to_owned()]))
+    );
     assert_eq!(found.config.expires.as_deref(), Some("10m"));
-    assert_eq!(found.config.window.unwrap().interval.as_deref(), Some("10s"));
-    let steps: Vec<_> = found.rollout.steps.iter().map(|step| (step.name.as_str(), step.share)).collect();
+    assert_eq!(
+        found.config.window.unwrap().interval.as_deref(),
+        Some("10s")
+    );
+    let steps: Vec<_> = found
+        .rollout
+        .steps
+        .iter()
+        .map(|step| (step.name.as_str(), step.share))
+        .collect();
     assert_eq!(steps, [("canary", 0), ("12.5%", 1250), ("100%", 10_000)]);
     assert!(found.revision.starts_with("flows-"));
 }
 
 #[test]
 fn selectors_of_pods_become_a_part_of_the_configuration() {
-    let attach = json!({ "podSelector": { "app": "web" }, "namespaceSelector": { "team": "blue" } });
+    let attach =
+        json!({ "podSelector": { "app": "web" }, "namespaceSelector": { "team": "blue" } });
     let found = plan(json!({ "config": config(), "attach": attach })).unwrap();
     let pods = json!({ "labels": { "app": "web" }, "namespace_labels": { "team": "blue" } });
     assert_eq!(serde_json::to_value(&found.config.pods).unwrap(), pods);
-    assert_eq!((&found.config.interface, &found.config.interfaces), (&None, &None));
-    assert_ne!(found.revision, plan(json!({ "config": config() })).unwrap().revision);
+    assert_eq!(
+        (&found.config.interface, &found.config.interfaces),
+        (&None, &None)
+    );
+    assert_ne!(
+        found.revision,
+        plan(json!({ "config": config() })).unwrap().revision
+    );
     let both = json!({ "podSelector": { "app": "web" }, "interfaces": ["eth0"] });
     let said = plan(json!({ "config": config(), "attach": both })).unwrap_err();
-    assert!(said.contains("spec.attach: podSelector and interfaces exclude each other"), "{said}");
+    assert!(
+        said.contains("spec.attach: podSelector and interfaces exclude each other"),
+        "{said}"
+    );
     let wrong = json!({ "podSelector": { "app web": "x" } });
     let said = plan(json!({ "config": config(), "attach": wrong })).unwrap_err();
     assert!(said.contains("spec.attach.podSelector: "), "{said}");
@@ -84,15 +111,29 @@ fn every_mistake_is_named_with_its_field() {
     ] {
         assert!(said.contains(field), "{field} in {said}");
     }
-    assert!(plan(json!({})).unwrap_err().contains("spec: names no probe"));
     assert!(
-        plan(json!({ "config": config(), "library": "flows" })).unwrap_err().contains("give one of them")
+        plan(json!({}))
+            .unwrap_err()
+            .contains("spec: names no probe")
     );
     assert!(
-        plan(json!({ "library": "flow" })).unwrap_err().contains("spec.library: the library has no probe")
+        plan(json!({ "config": config(), "library": "flows" }))
+            .unwrap_err()
+            .contains("give one of them")
     );
     assert!(
-        plan(json!({ "config": config(), "defines": { "A": "1" } })).unwrap_err().contains("spec.defines")
+        plan(json!({ "library": "flow" }))
+            .unwrap_err()
+            .contains("spec.library: the library has no probe")
     );
-    assert!(plan(json!({ "config": 7 })).unwrap_err().contains("spec.config"));
+    assert!(
+        plan(json!({ "config": config(), "defines": { "A": "1" } }))
+            .unwrap_err()
+            .contains("spec.defines")
+    );
+    assert!(
+        plan(json!({ "config": 7 }))
+            .unwrap_err()
+            .contains("spec.config")
+    );
 }

@@ -32,11 +32,16 @@ const ADDRESS: &str = "a pointer, or a number that was made of one,";
 /// The helper function that calls another program.
 const TAIL_CALL: u32 = HELPER_TAIL_CALL as u32;
 /// The hint for users who want a number.
-const LENGTH: &str = "the difference of two pointers to the packet is a length, which may be stored";
+const LENGTH: &str =
+    "the difference of two pointers to the packet is a length, which may be stored";
 
-/// Refuses references to maps or functions that the source of `object` has written itself. `unbound` is the
-/// program of the source before the relocation.
-pub fn references(plan: &DirectionPlan, object: &ProbeObject, unbound: &Object) -> Result<(), Rejection> {
+/// Refuses references to maps or functions that the source of `object` has written itself.
+/// `unbound` is the program of the source before the relocation.
+pub fn references(
+    plan: &DirectionPlan,
+    object: &ProbeObject,
+    unbound: &Object,
+) -> Result<(), Rejection> {
     let source = &plan.code;
     refuse(unbound.functions.values().flat_map(|function| {
         references::written(function).map(|(at, unknown)| {
@@ -46,8 +51,8 @@ pub fn references(plan: &DirectionPlan, object: &ProbeObject, unbound: &Object) 
     }))
 }
 
-/// Refuses relocated programs that may do more than their configuration allows, and maps that no monitor
-/// needs.
+/// Refuses relocated programs that may do more than their configuration allows, and maps that no
+/// monitor needs.
 ///
 /// Returns the slots of the stack that must be [cleared](crate::load::clear).
 pub fn program(
@@ -57,12 +62,17 @@ pub fn program(
 ) -> Result<BTreeMap<InstructionIndex, u64>, Rejection> {
     let source = &plan.code;
     let program = &function.instructions;
-    let mut acts: Vec<(InstructionIndex, Act)> =
-        references::unknown(program).map(|(at, unknown)| (at, Act::Unknown(unknown))).collect();
+    let mut acts: Vec<(InstructionIndex, Act)> = references::unknown(program)
+        .map(|(at, unknown)| (at, Act::Unknown(unknown)))
+        .collect();
     let mut unwritten = BTreeMap::new();
     if acts.is_empty() {
-        let conduct =
-            flow::conduct_with(program, plan.attach.hook.kind(), &facts(plan), &formats(program, &plan.maps));
+        let conduct = flow::conduct_with(
+            program,
+            plan.attach.hook.kind(),
+            &facts(plan),
+            &formats(program, &plan.maps),
+        );
         acts.extend(conduct.acts);
         unwritten = conduct.unwritten;
     }
@@ -89,8 +99,8 @@ pub fn program(
         | Act::TooLong => true,
     });
     if acts.is_empty() {
-        // The least work of the program. The daemon refuses a program whose least work exceeds the limit without
-        // the verifier.
+        // The least work of the program. The daemon refuses a program whose least work exceeds the
+        // limit without the verifier.
         acts.extend(too_much_work(plan, program, 1));
     }
     let of_maps = plan.maps.iter().filter_map(|map| {
@@ -99,7 +109,9 @@ pub fn program(
     });
     refuse(
         acts.iter()
-            .map(|(at, act)| object.finding(Stage::Admission, source, function, *at, &describe(act)))
+            .map(|(at, act)| {
+                object.finding(Stage::Admission, source, function, *at, &describe(act))
+            })
             .chain(of_maps),
     )?;
     Ok(unwritten)
@@ -107,13 +119,18 @@ pub fn program(
 
 /// Returns the facts about the maps of a plan, in the order of the plan.
 pub fn facts(plan: &DirectionPlan) -> Vec<MapFacts> {
-    let held: BTreeSet<usize> = plan.maps.iter().flat_map(|map| map.slots.values().copied()).collect();
+    let held: BTreeSet<usize> = plan
+        .maps
+        .iter()
+        .flat_map(|map| map.slots.values().copied())
+        .collect();
     let maps = plan.maps.iter().enumerate();
-    maps.map(|(index, map)| MapFacts::of(&map.spec, held.contains(&index))).collect()
+    maps.map(|(index, map)| MapFacts::of(&map.spec, held.contains(&index)))
+        .collect()
 }
 
-/// Refuses a program that may work too long for one packet, once the verifier has followed `verified` of its
-/// instructions.
+/// Refuses a program that may work too long for one packet, once the verifier has followed
+/// `verified` of its instructions.
 pub fn verified(
     plan: &DirectionPlan,
     object: &ProbeObject,
@@ -121,10 +138,9 @@ pub fn verified(
     verified: u64,
 ) -> Result<(), Rejection> {
     let act = too_much_work(plan, &function.instructions, verified);
-    refuse(
-        act.iter()
-            .map(|(at, act)| object.finding(Stage::Admission, &plan.code, function, *at, &describe(act))),
-    )
+    refuse(act.iter().map(|(at, act)| {
+        object.finding(Stage::Admission, &plan.code, function, *at, &describe(act))
+    }))
 }
 
 fn too_much_work(
@@ -136,8 +152,8 @@ fn too_much_work(
     beyond.map(|at| (at, Act::WorksLong(most)))
 }
 
-/// Returns the work of the linked program of a direction; `verified` is the number of instructions that the
-/// verifier has followed.
+/// Returns the work of the linked program of a direction; `verified` is the number of instructions
+/// that the verifier has followed.
 pub fn work_of(plan: &DirectionPlan, program: &[bpf_insn], verified: u64) -> Work {
     work(program, &facts(plan), verified)
 }
@@ -153,7 +169,11 @@ fn refuse(findings: impl Iterator<Item = Finding>) -> Result<(), Rejection> {
             break;
         }
     }
-    if all.is_empty() { Ok(()) } else { Err(all.into()) }
+    if all.is_empty() {
+        Ok(())
+    } else {
+        Err(all.into())
+    }
 }
 
 fn describe(act: &Act) -> String {

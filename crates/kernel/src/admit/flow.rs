@@ -1,10 +1,10 @@
-//! The data flow through a program: the possible content of each register and each slot of the stack at each
-//! instruction.
+//! The data flow through a program: the possible content of each register and each slot of the
+//! stack at each instruction.
 //!
-//! The analysis covers every program that the kernel's verifier accepts, and relies on its checks: a program
-//! never uses a number as a pointer, keeps pointers only in registers and in whole slots of the stack, and
-//! leaves a function only through its end. The analysis follows a function anew from each call, as the
-//! verifier does.
+//! The analysis covers every program that the kernel's verifier accepts, and relies on its checks:
+//! a program never uses a number as a pointer, keeps pointers only in registers and in whole slots
+//! of the stack, and leaves a function only through its end. The analysis follows a function anew
+//! from each call, as the verifier does.
 
 pub mod act;
 mod calls;
@@ -33,18 +33,20 @@ use crate::admit::work::registers::RegisterFacts;
 
 /// The most functions that can be running at once, as for the kernel.
 const MAX_FRAMES: usize = 8;
-/// The limit for the sum of the instructions that are followed and the registers that are remembered. The analysis then
-/// takes some seconds and some 100 MB at most.
+/// The limit for the sum of the instructions that are followed and the registers that are
+/// remembered. The analysis then takes some seconds and some 100 MB at most.
 const MAX_EFFORT: usize = 4_000_000;
 
 /// The acts of a program, and the slots of the stack that it reads before it has written to them.
 #[derive(Debug, Default)]
 pub struct Conduct {
     pub acts: BTreeMap<InstructionIndex, Act>,
-    /// The slots of the stack that the program may read before it has written to them, for each function by the index
-    /// of its first instruction. Each slot has one bit; the lowest bit is for the slot at the frame's start.
+    /// The slots of the stack that the program may read before it has written to them, for each
+    /// function by the index of its first instruction. Each slot has one bit; the lowest bit is for
+    /// the slot at the frame's start.
     pub unwritten: BTreeMap<InstructionIndex, u64>,
-    /// The helper functions that the program calls with a map, each with the index of the map, or [`ANY_MAP`].
+    /// The helper functions that the program calls with a map, each with the index of the map, or
+    /// [`ANY_MAP`].
     pub called: BTreeSet<(u32, u32)>,
 }
 
@@ -57,8 +59,8 @@ pub fn conduct(program: &[bpf_insn], kind: ProgramKind, maps: &[MapFacts]) -> Co
     conduct_with(program, kind, maps, &Formats::new())
 }
 
-/// Returns the possible actions of a program of this kind. Instructions refer to `maps` by their index, and
-/// `formats` are the formats of its prints.
+/// Returns the possible actions of a program of this kind. Instructions refer to `maps` by their
+/// index, and `formats` are the formats of its prints.
 pub fn conduct_with(
     program: &[bpf_insn],
     kind: ProgramKind,
@@ -66,7 +68,9 @@ pub fn conduct_with(
     formats: &Formats,
 ) -> Conduct {
     let jumps = (0..program.len()).filter_map(|at| match decode(program, at) {
-        Ok((Instruction::Jump(target) | Instruction::Branch(target), _)) => Some((target, target <= at)),
+        Ok((Instruction::Jump(target) | Instruction::Branch(target), _)) => {
+            Some((target, target <= at))
+        }
         _ => None,
     });
     let jumps: Vec<(InstructionIndex, bool)> = jumps.collect();
@@ -101,7 +105,8 @@ struct Flow<'a> {
     targets: HashSet<InstructionIndex>,
     /// The targets of jumps backwards: each loop has one.
     heads: Rc<HashSet<InstructionIndex>>,
-    /// The state at the end of each function, for each state at its call; `None` for a function that never ends.
+    /// The state at the end of each function, for each state at its call; `None` for a function
+    /// that never ends.
     calls: HashMap<(InstructionIndex, MachineState, RunningCalls), Option<MachineState>>,
     found: Conduct,
     /// The number of instructions followed and registers remembered so far.
@@ -111,8 +116,8 @@ struct Flow<'a> {
 /// The functions that helper functions have called and that have not ended yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct RunningCalls {
-    /// The maps that the program is iterating over, one bit for each map. The bit [`FOUND`] stands for all maps from
-    /// maps of maps, and for all maps without a bit of their own.
+    /// The maps that the program is iterating over, one bit for each map. The bit [`FOUND`] stands
+    /// for all maps from maps of maps, and for all maps without a bit of their own.
     walks: u64,
     is_timer: bool,
 }
@@ -182,7 +187,11 @@ impl Flow<'_> {
             }
         };
         match instruction {
-            Instruction::Compute { operation, to, operand } => {
+            Instruction::Compute {
+                operation,
+                to,
+                operand,
+            } => {
                 let (other, range) = match operand {
                     Operand::Number(number) => {
                         let number = i64::from(number);
@@ -190,7 +199,8 @@ impl Flow<'_> {
                     }
                     Operand::Register(register) => (state.get(register), state.range(register)),
                 };
-                // A move of 32 bits makes a copy of the other register if the number in that register has only 32 bits.
+                // A move of 32 bits makes a copy of the other register if the number in that
+                // register has only 32 bits.
                 let is_number = other.is_only_number();
                 let copied = known::copied(self.program[at], &state.known, u64::from(u32::MAX));
                 state.set(to, state.get(to).combine(operation, other, range));
@@ -221,14 +231,20 @@ impl Flow<'_> {
                 let before = self.load(at, state, to).join(AbstractValue::NUMBER);
                 let taken = state.get(self.program[at].src_reg().into());
                 let told = before.tells_address() || taken.tells_address();
-                let before = if told { before.join(AbstractValue::ADDRESS) } else { before };
+                let before = if told {
+                    before.join(AbstractValue::ADDRESS)
+                } else {
+                    before
+                };
                 self.store(at, state, to, before);
                 if let Some(fetched) = fetched {
                     state.set(fetched, before);
                     state.known.set(fetched, RegisterFacts::Nothing);
                 }
             }
-            Instruction::Number { to } | Instruction::Map { to } | Instruction::Function { to, .. } => {
+            Instruction::Number { to }
+            | Instruction::Map { to }
+            | Instruction::Function { to, .. } => {
                 let value = match instruction {
                     Instruction::Map { .. } => self.map(at),
                     Instruction::Function { entry, .. } => AbstractValue::function(entry as u32),
@@ -270,12 +286,16 @@ impl Flow<'_> {
         let insn = self.program[at];
         let facts = self.facts(PointerFacts::Only(insn.imm as u32));
         let pointer = match u32::from(insn.src_reg()) {
-            BPF_PSEUDO_MAP_FD => {
-                AbstractValue { map: PointerFacts::Only(insn.imm as u32), ..AbstractValue::NONE }
-            }
+            BPF_PSEUDO_MAP_FD => AbstractValue {
+                map: PointerFacts::Only(insn.imm as u32),
+                ..AbstractValue::NONE
+            },
             _ => AbstractValue::HARMLESS,
         };
-        AbstractValue { unaligned: facts.is_some_and(|facts| facts.without_atomics), ..pointer }
+        AbstractValue {
+            unaligned: facts.is_some_and(|facts| facts.without_atomics),
+            ..pointer
+        }
     }
 
     /// Returns the facts about a map; `None` if the analysis can't tell which map is meant.
@@ -294,7 +314,10 @@ impl Flow<'_> {
         distance: i64,
         size: Option<i64>,
     ) {
-        for (entry, slots) in state.unwritten(stack, distance, size).filter(|(_, slots)| *slots != 0) {
+        for (entry, slots) in state
+            .unwritten(stack, distance, size)
+            .filter(|(_, slots)| *slots != 0)
+        {
             *self.found.unwritten.entry(entry).or_default() |= slots;
         }
     }
@@ -323,7 +346,13 @@ impl Flow<'_> {
         number.join(context).join(state.load(base.stack, from))
     }
 
-    fn store(&mut self, at: InstructionIndex, state: &mut MachineState, to: Memory, value: AbstractValue) {
+    fn store(
+        &mut self,
+        at: InstructionIndex,
+        state: &mut MachineState,
+        to: Memory,
+        value: AbstractValue,
+    ) {
         let base = state.get(to.base);
         if base == AbstractValue::NONE {
             self.note(at, Act::WritesAnywhere);
@@ -335,8 +364,8 @@ impl Flow<'_> {
             self.note(at, Act::WritesContext);
         }
         let is_seen = base.harmless || base.packet || base.context.is_possible();
-        // A write through an address that reveals a kernel address shows that address as well: the place of the written
-        // value reveals it.
+        // A write through an address that reveals a kernel address shows that address as well: the
+        // place of the written value reveals it.
         if is_seen && (value.tells_address() || base.address) {
             self.note(at, Act::StoresAddress);
         }

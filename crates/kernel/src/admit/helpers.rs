@@ -1,5 +1,6 @@
-//! The helper functions of the kernel that a probe may call, and the effect of each on packets. A function that is on
-//! no list is refused, for example each function that can read any memory of the kernel.
+//! The helper functions of the kernel that a probe may call, and the effect of each on packets. A
+//! function that is on no list is refused, for example each function that can read any memory of
+//! the kernel.
 
 pub mod names;
 
@@ -22,8 +23,8 @@ pub enum Effect {
 pub struct Callback {
     /// The number of the argument with the function's address, 1 to 5.
     pub function: usize,
-    /// The number of an argument of the helper function that it passes on to the called function, and the number of
-    /// that argument in the called function.
+    /// The number of an argument of the helper function that it passes on to the called function,
+    /// and the number of that argument in the called function.
     pub handed_on: Option<(usize, usize)>,
     /// The number of calls of the function; `None` if the calls come later.
     pub repeats: Option<CallCount>,
@@ -38,8 +39,8 @@ pub enum CallCount {
     Entries,
 }
 
-/// The callee of a CO-RE relocation that does not fit this kernel. libbpf and aya put this call in place of the
-/// instruction, and the kernel refuses programs that can reach it.
+/// The callee of a CO-RE relocation that does not fit this kernel. libbpf and aya put this call in
+/// place of the instruction, and the kernel refuses programs that can reach it.
 pub const POISON: u32 = 0x0bad_2310;
 
 /// Helper functions for all hooks that observe.
@@ -92,7 +93,8 @@ const OBSERVE: [Id; 43] = [
 /// Helper functions for XDP that observe.
 const OBSERVE_XDP: [Id; 2] = [Id::BPF_FUNC_xdp_get_buff_len, Id::BPF_FUNC_xdp_load_bytes];
 
-/// Helper functions for TC that observe. `bpf_skb_pull_data` moves bytes in memory and changes none.
+/// Helper functions for TC that observe. `bpf_skb_pull_data` moves bytes in memory and changes
+/// none.
 const OBSERVE_TC: [Id; 24] = [
     Id::BPF_FUNC_skb_load_bytes,
     Id::BPF_FUNC_skb_load_bytes_relative,
@@ -138,8 +140,8 @@ const CHANGE_XDP: [Id; 6] = [
     Id::BPF_FUNC_xdp_store_bytes,
 ];
 
-/// Helper functions for TC that change packets, their metadata or their fate. A call for the hash computes a
-/// missing hash.
+/// Helper functions for TC that change packets, their metadata or their fate. A call for the hash
+/// computes a missing hash.
 const CHANGE_TC: [Id; 24] = [
     Id::BPF_FUNC_redirect,
     Id::BPF_FUNC_redirect_neigh,
@@ -167,12 +169,17 @@ const CHANGE_TC: [Id; 24] = [
     Id::BPF_FUNC_sk_assign,
 ];
 
-/// The memory that helper functions write to: the number of the function and of its argument (1 to 5), the number of
-/// bytes, and whether the function writes all of these bytes even if it fails.
+/// The memory that helper functions write to: the number of the function and of its argument (1 to
+/// 5), the number of bytes, and whether the function writes all of these bytes even if it fails.
 const WRITTEN: [(Id, usize, Bytes, bool); 14] = [
     (Id::BPF_FUNC_map_pop_elem, 2, Bytes::Value, true),
     (Id::BPF_FUNC_map_peek_elem, 2, Bytes::Value, true),
-    (Id::BPF_FUNC_ringbuf_reserve_dynptr, 4, Bytes::Exactly(16), false),
+    (
+        Id::BPF_FUNC_ringbuf_reserve_dynptr,
+        4,
+        Bytes::Exactly(16),
+        false,
+    ),
     (Id::BPF_FUNC_dynptr_from_mem, 1, Bytes::Argument(2), false),
     (Id::BPF_FUNC_dynptr_from_mem, 4, Bytes::Exactly(16), false),
     (Id::BPF_FUNC_dynptr_read, 1, Bytes::Argument(2), false),
@@ -180,7 +187,12 @@ const WRITTEN: [(Id, usize, Bytes, bool); 14] = [
     (Id::BPF_FUNC_check_mtu, 3, Bytes::Exactly(4), false),
     (Id::BPF_FUNC_xdp_load_bytes, 3, Bytes::Argument(4), false),
     (Id::BPF_FUNC_skb_load_bytes, 3, Bytes::Argument(4), true),
-    (Id::BPF_FUNC_skb_load_bytes_relative, 3, Bytes::Argument(4), true),
+    (
+        Id::BPF_FUNC_skb_load_bytes_relative,
+        3,
+        Bytes::Argument(4),
+        true,
+    ),
     (Id::BPF_FUNC_skb_get_tunnel_key, 2, Bytes::Argument(3), true),
     (Id::BPF_FUNC_skb_get_tunnel_opt, 2, Bytes::Argument(3), true),
     (Id::BPF_FUNC_skb_get_xfrm_state, 3, Bytes::Argument(4), true),
@@ -197,8 +209,9 @@ pub enum Bytes {
     Exactly(u32),
 }
 
-/// The memory that helper functions read and pass on, so that a program, a client or the network can see the bytes
-/// later: the number of the function and of its argument, and the number of bytes.
+/// The memory that helper functions read and pass on, so that a program, a client or the network
+/// can see the bytes later: the number of the function and of its argument, and the number of
+/// bytes.
 const COPIED: [(Id, usize, Bytes); 20] = [
     (Id::BPF_FUNC_map_lookup_elem, 2, Bytes::Key),
     (Id::BPF_FUNC_map_lookup_percpu_elem, 2, Bytes::Key),
@@ -222,8 +235,8 @@ const COPIED: [(Id, usize, Bytes); 20] = [
     (Id::BPF_FUNC_redirect_neigh, 2, Bytes::Argument(3)),
 ];
 
-/// The numbers that helper functions show to clients or the network, or return: the number of the function, and of
-/// the first and the last argument with such a number.
+/// The numbers that helper functions show to clients or the network, or return: the number of the
+/// function, and of the first and the last argument with such a number.
 const SHOWN: [(Id, usize, usize); 18] = [
     (Id::BPF_FUNC_trace_printk, 3, 5),
     (Id::BPF_FUNC_perf_event_output, 5, 5),
@@ -245,7 +258,8 @@ const SHOWN: [(Id, usize, usize); 18] = [
     (Id::BPF_FUNC_set_hash, 2, 2),
 ];
 
-/// Helper functions that return either a null pointer, or a pointer to memory that programs may read.
+/// Helper functions that return either a null pointer, or a pointer to memory that programs may
+/// read.
 const POINTERS: [Id; 10] = [
     Id::BPF_FUNC_map_lookup_elem,
     Id::BPF_FUNC_map_lookup_percpu_elem,
@@ -259,7 +273,8 @@ const POINTERS: [Id; 10] = [
     Id::BPF_FUNC_get_listener_sock,
 ];
 
-/// Helper functions that return a pointer to a structure of the kernel (`PTR_TO_BTF_ID` of the verifier), or null.
+/// Helper functions that return a pointer to a structure of the kernel (`PTR_TO_BTF_ID` of the
+/// verifier), or null.
 const STRUCTURES: [Id; 4] = [
     Id::BPF_FUNC_skc_to_tcp_sock,
     Id::BPF_FUNC_skc_to_tcp6_sock,
@@ -267,12 +282,15 @@ const STRUCTURES: [Id; 4] = [
     Id::BPF_FUNC_skc_to_udp6_sock,
 ];
 
-/// Helper functions that leave a dynptr on the stack: the number of the function and of its argument. A dynptr
-/// contains an address.
-const DYNPTRS: [(Id, usize); 2] =
-    [(Id::BPF_FUNC_dynptr_from_mem, 4), (Id::BPF_FUNC_ringbuf_reserve_dynptr, 4)];
+/// Helper functions that leave a dynptr on the stack: the number of the function and of its
+/// argument. A dynptr contains an address.
+const DYNPTRS: [(Id, usize); 2] = [
+    (Id::BPF_FUNC_dynptr_from_mem, 4),
+    (Id::BPF_FUNC_ringbuf_reserve_dynptr, 4),
+];
 
-/// Helper functions that may move the packet (`bpf_helper_changes_pkt_data` in `net/core/filter.c` of the kernel).
+/// Helper functions that may move the packet (`bpf_helper_changes_pkt_data` in `net/core/filter.c`
+/// of the kernel).
 const MOVES: [Id; 14] = [
     Id::BPF_FUNC_skb_pull_data,
     Id::BPF_FUNC_clone_redirect,
@@ -297,7 +315,8 @@ const INSERTS: [Id; 2] = [Id::BPF_FUNC_map_update_elem, Id::BPF_FUNC_map_push_el
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Result {
     Number,
-    /// A pointer to memory or to a socket, or null. The kernel lets programs read some fields of a socket.
+    /// A pointer to memory or to a socket, or null. The kernel lets programs read some fields of a
+    /// socket.
     Pointer,
     /// A pointer to a structure of the kernel, or null.
     Structure,
@@ -313,7 +332,8 @@ pub fn result(number: u32) -> Result {
     }
 }
 
-/// Returns the arguments that point to memory which a helper function passes on, and the number of bytes.
+/// Returns the arguments that point to memory which a helper function passes on, and the number of
+/// bytes.
 pub fn copied(number: u32) -> impl Iterator<Item = (usize, Bytes)> {
     COPIED
         .into_iter()
@@ -323,20 +343,29 @@ pub fn copied(number: u32) -> impl Iterator<Item = (usize, Bytes)> {
 
 /// Returns the number of bytes that a helper function reads.
 pub fn sizes(number: u32) -> impl Iterator<Item = Bytes> {
-    copied(number).map(|(_, bytes)| bytes).chain(written(number).map(|(_, bytes, _)| bytes))
+    copied(number)
+        .map(|(_, bytes)| bytes)
+        .chain(written(number).map(|(_, bytes, _)| bytes))
 }
 
 /// Returns the arguments whose numbers clients, the network or the program can see.
 pub fn shown(number: u32) -> impl Iterator<Item = usize> {
-    SHOWN.into_iter().filter(move |(id, ..)| *id as u32 == number).flat_map(|(_, first, last)| first..=last)
+    SHOWN
+        .into_iter()
+        .filter(move |(id, ..)| *id as u32 == number)
+        .flat_map(|(_, first, last)| first..=last)
 }
 
 /// Returns the argument through which a helper function leaves a dynptr on the stack.
 pub fn dynptr(number: u32) -> Option<usize> {
-    DYNPTRS.into_iter().find(|(id, _)| *id as u32 == number).map(|(_, argument)| argument)
+    DYNPTRS
+        .into_iter()
+        .find(|(id, _)| *id as u32 == number)
+        .map(|(_, argument)| argument)
 }
 
-/// Tells whether a helper function may move the packet, so that existing pointers to the packet become stale.
+/// Tells whether a helper function may move the packet, so that existing pointers to the packet
+/// become stale.
 pub fn moves_packet(number: u32) -> bool {
     MOVES.iter().any(|id| *id as u32 == number)
 }
@@ -346,7 +375,8 @@ pub fn inserts(number: u32) -> bool {
     INSERTS.iter().any(|id| *id as u32 == number)
 }
 
-/// Tells whether a helper function reads the first value of a map, or looks for one in a Bloom filter.
+/// Tells whether a helper function reads the first value of a map, or looks for one in a Bloom
+/// filter.
 pub const fn peeks(number: u32) -> bool {
     number == Id::BPF_FUNC_map_peek_elem as u32
 }
@@ -356,7 +386,8 @@ pub const fn starts_timer(number: u32) -> bool {
     number == Id::BPF_FUNC_timer_start as u32
 }
 
-/// Returns the lists of helper functions of a hook: those that observe, and those that change packets.
+/// Returns the lists of helper functions of a hook: those that observe, and those that change
+/// packets.
 const fn of_hook(kind: ProgramKind) -> (&'static [Id], &'static [Id]) {
     match kind {
         ProgramKind::Xdp => (&OBSERVE_XDP, &CHANGE_XDP),
@@ -379,8 +410,8 @@ pub fn effect(number: u32, kind: ProgramKind) -> Option<(Effect, String)> {
     })
 }
 
-/// Returns the arguments that point to memory which a helper function writes to, the number of bytes, and whether the
-/// function writes all of them in any case.
+/// Returns the arguments that point to memory which a helper function writes to, the number of
+/// bytes, and whether the function writes all of them in any case.
 pub fn written(number: u32) -> impl Iterator<Item = (usize, Bytes, bool)> {
     WRITTEN
         .into_iter()
@@ -391,10 +422,16 @@ pub fn written(number: u32) -> impl Iterator<Item = (usize, Bytes, bool)> {
 /// Returns the function that a helper function calls.
 pub fn callback(number: u32) -> Option<Callback> {
     let (handed_on, repeats) = match number {
-        _ if number == Id::BPF_FUNC_for_each_map_elem as u32 => (Some((3, 4)), Some(CallCount::Entries)),
+        _ if number == Id::BPF_FUNC_for_each_map_elem as u32 => {
+            (Some((3, 4)), Some(CallCount::Entries))
+        }
         _ if number == Id::BPF_FUNC_loop as u32 => (Some((3, 2)), Some(CallCount::First)),
         _ if number == Id::BPF_FUNC_timer_set_callback as u32 => (None, None),
         _ => return None,
     };
-    Some(Callback { function: 2, handed_on, repeats })
+    Some(Callback {
+        function: 2,
+        handed_on,
+        repeats,
+    })
 }

@@ -1,8 +1,9 @@
-//! eBPF instructions as the analysis sees them (`Documentation/bpf/standardization/instruction-set.rst` of the kernel).
+//! eBPF instructions as the analysis sees them
+//! (`Documentation/bpf/standardization/instruction-set.rst` of the kernel).
 
 use aya_obj::generated::{
-    BPF_PSEUDO_CALL, BPF_PSEUDO_FUNC, BPF_PSEUDO_KFUNC_CALL, BPF_PSEUDO_MAP_FD, BPF_PSEUDO_MAP_VALUE,
-    bpf_insn,
+    BPF_PSEUDO_CALL, BPF_PSEUDO_FUNC, BPF_PSEUDO_KFUNC_CALL, BPF_PSEUDO_MAP_FD,
+    BPF_PSEUDO_MAP_VALUE, bpf_insn,
 };
 
 /// The opcode of the first half of an instruction that loads 64 bits.
@@ -118,16 +119,29 @@ pub fn decode(
     };
     let memory = |base| {
         let size = [4, 2, 1, 8][usize::from(raw.code >> 3 & 3)];
-        Memory { base, offset: i64::from(raw.off), size }
+        Memory {
+            base,
+            offset: i64::from(raw.off),
+            size,
+        }
     };
     let instruction = match (raw.code & 0x07, raw.code & 0xe0) {
         (0, _) if raw.code == LOAD_64 => return load_64(program, at),
         // BPF_ABS, BPF_IND
         (0, 0x20 | 0x40) if raw.code & 0x18 != 0x18 => Instruction::ReadPacket,
         // BPF_LDX with BPF_MEM and BPF_MEMSX
-        (1, 0x60 | 0x80) => Instruction::Load { to, from: memory(source) },
-        (2, 0x60) => Instruction::Store { to: memory(to), value: Operand::Number(raw.imm) },
-        (3, 0x60) => Instruction::Store { to: memory(to), value: Operand::Register(source) },
+        (1, 0x60 | 0x80) => Instruction::Load {
+            to,
+            from: memory(source),
+        },
+        (2, 0x60) => Instruction::Store {
+            to: memory(to),
+            value: Operand::Number(raw.imm),
+        },
+        (3, 0x60) => Instruction::Store {
+            to: memory(to),
+            value: Operand::Register(source),
+        },
         (3, 0xc0) => atomic(raw.imm, to, source, memory)?,
         (4 | 7, _) => compute(raw, to, operand)?,
         (5 | 6, _) => return Ok((jump(program, at)?, at + 1)),
@@ -136,8 +150,14 @@ pub fn decode(
     Ok((instruction, at + 1))
 }
 
-fn load_64(program: &[bpf_insn], at: InstructionIndex) -> Result<(Instruction, InstructionIndex), Unknown> {
-    let (first, second) = (&program[at], program.get(at + 1).ok_or(Unknown::Instruction)?);
+fn load_64(
+    program: &[bpf_insn],
+    at: InstructionIndex,
+) -> Result<(Instruction, InstructionIndex), Unknown> {
+    let (first, second) = (
+        &program[at],
+        program.get(at + 1).ok_or(Unknown::Instruction)?,
+    );
     if second.code != 0 || second.dst_reg() != 0 || second.src_reg() != 0 || second.off != 0 {
         return Err(Unknown::Instruction);
     }
@@ -145,7 +165,10 @@ fn load_64(program: &[bpf_insn], at: InstructionIndex) -> Result<(Instruction, I
     let instruction = match u32::from(first.src_reg()) {
         0 => Instruction::Number { to },
         BPF_PSEUDO_MAP_FD | BPF_PSEUDO_MAP_VALUE => Instruction::Map { to },
-        BPF_PSEUDO_FUNC => Instruction::Function { to, entry: target(program, at, first.imm)? },
+        BPF_PSEUDO_FUNC => Instruction::Function {
+            to,
+            entry: target(program, at, first.imm)?,
+        },
         _ => return Err(Unknown::Foreign),
     };
     Ok((instruction, at + 2))
@@ -160,16 +183,29 @@ fn atomic(
     const FETCH: i32 = 1;
     Ok(match operation {
         // The atomic additions and bit operations without a result.
-        0x00 | 0x40 | 0x50 | 0xa0 => Instruction::Atomic { to: memory(to), fetched: None },
+        0x00 | 0x40 | 0x50 | 0xa0 => Instruction::Atomic {
+            to: memory(to),
+            fetched: None,
+        },
         // The atomic additions and bit operations that return the old value, and the exchange.
-        _ if matches!(operation ^ FETCH, 0x00 | 0x40 | 0x50 | 0xa0 | 0xe0) => {
-            Instruction::Atomic { to: memory(to), fetched: Some(source) }
-        }
+        _ if matches!(operation ^ FETCH, 0x00 | 0x40 | 0x50 | 0xa0 | 0xe0) => Instruction::Atomic {
+            to: memory(to),
+            fetched: Some(source),
+        },
         // The atomic comparison and exchange.
-        0xf1 => Instruction::Atomic { to: memory(to), fetched: Some(0) },
+        0xf1 => Instruction::Atomic {
+            to: memory(to),
+            fetched: Some(0),
+        },
         // The load that acquires and the store that releases.
-        0x100 => Instruction::Load { to, from: memory(source) },
-        0x110 => Instruction::Store { to: memory(to), value: Operand::Register(source) },
+        0x100 => Instruction::Load {
+            to,
+            from: memory(source),
+        },
+        0x110 => Instruction::Store {
+            to: memory(to),
+            value: Operand::Register(source),
+        },
         _ => return Err(Unknown::Instruction),
     })
 }
@@ -186,12 +222,20 @@ fn compute(raw: &bpf_insn, to: Register, operand: Operand) -> Result<Instruction
         0xb0 if raw.off == 0 => Operation::MoveLow,
         // A byte swap, or a change of the sign. Neither has a second register.
         0x80 | 0xd0 => {
-            return Ok(Instruction::Compute { operation: Operation::Other, to, operand: Operand::Number(0) });
+            return Ok(Instruction::Compute {
+                operation: Operation::Other,
+                to,
+                operand: Operand::Number(0),
+            });
         }
         0xe0 | 0xf0 => return Err(Unknown::Instruction),
         _ => Operation::Other,
     };
-    Ok(Instruction::Compute { operation, to, operand })
+    Ok(Instruction::Compute {
+        operation,
+        to,
+        operand,
+    })
 }
 
 fn jump(program: &[bpf_insn], at: InstructionIndex) -> Result<Instruction, Unknown> {
@@ -201,7 +245,9 @@ fn jump(program: &[bpf_insn], at: InstructionIndex) -> Result<Instruction, Unkno
         (0x05, _) => Instruction::Jump(there(i32::from(raw.off))?),
         (0x06, _) => Instruction::Jump(there(raw.imm)?),
         (0x85, 0) => Instruction::CallHelper(raw.imm as u32),
-        (0x85, BPF_PSEUDO_CALL) if raw.dst_reg() == 0 && raw.off == 0 => Instruction::Call(there(raw.imm)?),
+        (0x85, BPF_PSEUDO_CALL) if raw.dst_reg() == 0 && raw.off == 0 => {
+            Instruction::Call(there(raw.imm)?)
+        }
         (0x85, BPF_PSEUDO_KFUNC_CALL) => return Err(Unknown::KernelFunction),
         (0x95, _) => Instruction::Exit,
         // `may_goto`, which jumps once a program has run it too often.
@@ -214,9 +260,15 @@ fn jump(program: &[bpf_insn], at: InstructionIndex) -> Result<Instruction, Unkno
 }
 
 /// Returns the instruction at this distance from the instruction after `at`.
-fn target(program: &[bpf_insn], at: InstructionIndex, distance: i32) -> Result<InstructionIndex, Unknown> {
+fn target(
+    program: &[bpf_insn],
+    at: InstructionIndex,
+    distance: i32,
+) -> Result<InstructionIndex, Unknown> {
     let there = (at as i64 + 1)
         .checked_add(i64::from(distance))
         .and_then(|there| InstructionIndex::try_from(there).ok());
-    there.filter(|there| *there < program.len()).ok_or(Unknown::Instruction)
+    there
+        .filter(|there| *there < program.len())
+        .ok_or(Unknown::Instruction)
 }

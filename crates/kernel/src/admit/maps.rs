@@ -5,8 +5,8 @@ use twinprobe_ebpf_common::{EventKind, MapFamily, MapKind};
 
 use crate::plan::map_spec::MapSpec;
 
-/// True on processors whose atomic operations take any address. Other processors raise a fault, which stops
-/// the kernel.
+/// True on processors whose atomic operations take any address. Other processors raise a fault,
+/// which stops the kernel.
 const ATOMICS_TAKE_ANY_ADDRESS: bool = cfg!(any(target_arch = "x86", target_arch = "x86_64"));
 /// The bytes of an LPM_TRIE's key before the address: the length of the prefix.
 const PREFIX_LENGTH: usize = 4;
@@ -14,7 +14,8 @@ const PREFIX_LENGTH: usize = 4;
 /// A Bloom filter: programs look for keys in it, and no metric reads it.
 const BLOOM_FILTER: u32 = generated::bpf_map_type::BPF_MAP_TYPE_BLOOM_FILTER as u32;
 
-/// The flags that a map may have. All other flags take descriptors, or share the map with processes.
+/// The flags that a map may have. All other flags take descriptors, or share the map with
+/// processes.
 const FLAGS: [(u32, &str); 10] = [
     (generated::BPF_F_NO_PREALLOC, "BPF_F_NO_PREALLOC"),
     (generated::BPF_F_NO_COMMON_LRU, "BPF_F_NO_COMMON_LRU"),
@@ -28,8 +29,8 @@ const FLAGS: [(u32, &str); 10] = [
     (generated::BPF_F_INNER_MAP, "BPF_F_INNER_MAP"),
 ];
 
-/// Tells whether the values of a map, or of the maps in it, do not begin at a multiple of 8 bytes. The
-/// verifier assumes that they do, but an LPM_TRIE has its values behind addresses of any length
+/// Tells whether the values of a map, or of the maps in it, do not begin at a multiple of 8 bytes.
+/// The verifier assumes that they do, but an LPM_TRIE has its values behind addresses of any length
 /// (`trie_lookup_elem` in `kernel/bpf/lpm_trie.c`).
 pub fn has_unaligned_values(spec: &MapSpec) -> bool {
     let is_trie = Some(spec.map_type) == MapKind::LpmTrie.bpf_type();
@@ -41,7 +42,8 @@ const fn is_aligned_trie(key_size: usize) -> bool {
     key_size.wrapping_sub(PREFIX_LENGTH).is_multiple_of(8)
 }
 
-/// Tells whether this machine can run atomic operations on the values of an LPM_TRIE with keys of this many bytes.
+/// Tells whether this machine can run atomic operations on the values of an LPM_TRIE with keys of
+/// this many bytes.
 pub const fn trie_has_atomics(key_size: usize) -> bool {
     ATOMICS_TAKE_ANY_ADDRESS || is_aligned_trie(key_size)
 }
@@ -55,10 +57,11 @@ pub struct MapFacts {
     pub holds_maps: bool,
     /// True if the map may be in a map of maps.
     pub is_held: bool,
-    /// True if a walk through the map's entries gets longer when a program adds entries during the walk.
+    /// True if a walk through the map's entries gets longer when a program adds entries during the
+    /// walk.
     pub is_hash: bool,
-    /// True for a Bloom filter: a peek reads the value that the program passes. A peek of another map writes the
-    /// value.
+    /// True for a Bloom filter: a peek reads the value that the program passes. A peek of another
+    /// map writes the value.
     pub is_filter: bool,
     pub entries: u64,
     /// The sizes of a key and a value, in bytes.
@@ -76,24 +79,31 @@ impl MapFacts {
             is_held,
             is_hash: family == Some(MapFamily::Hash),
             is_filter: spec.map_type == BLOOM_FILTER,
-            entries: u64::from(spec.max_entries.max(inner.map_or(0, |inner| inner.max_entries))),
+            entries: u64::from(
+                spec.max_entries
+                    .max(inner.map_or(0, |inner| inner.max_entries)),
+            ),
             key: spec.key_size.max(inner.map_or(0, |inner| inner.key_size)),
-            value: spec.value_size.max(inner.map_or(0, |inner| inner.value_size)),
+            value: spec
+                .value_size
+                .max(inner.map_or(0, |inner| inner.value_size)),
         }
     }
 }
 
 /// Returns why no probe may have a map with this definition; `None` if it may.
 pub fn refusal(name: &str, spec: &MapSpec) -> Option<String> {
-    if let Some(reason) =
-        spec.inner.as_deref().and_then(|inner| refusal(&format!("{name}, the maps in it"), inner))
+    if let Some(reason) = spec
+        .inner
+        .as_deref()
+        .and_then(|inner| refusal(&format!("{name}, the maps in it"), inner))
     {
         return Some(reason);
     }
     let kind = MapKind::from_bpf_type(spec.map_type).map(MapKind::name);
     let kind = kind.or_else(|| EventKind::from_bpf_type(spec.map_type).map(EventKind::name));
-    let holds_maps =
-        MapKind::from_bpf_type(spec.map_type).is_some_and(|kind| kind.family() == MapFamily::Nested);
+    let holds_maps = MapKind::from_bpf_type(spec.map_type)
+        .is_some_and(|kind| kind.family() == MapFamily::Nested);
     if holds_maps && spec.inner.is_none() {
         return Some(format!(
             "map {name} contains maps of an unknown kind: write it with __array(values, struct {{ ... }}) and \
@@ -101,7 +111,10 @@ pub fn refusal(name: &str, spec: &MapSpec) -> Option<String> {
         ));
     }
     if kind.is_none() && spec.map_type != BLOOM_FILTER {
-        let kinds = MapKind::ALL.into_iter().filter(|kind| kind.bpf_type().is_some()).map(MapKind::name);
+        let kinds = MapKind::ALL
+            .into_iter()
+            .filter(|kind| kind.bpf_type().is_some())
+            .map(MapKind::name);
         let kinds: Vec<&str> = kinds.chain(EventKind::ALL.map(EventKind::name)).collect();
         return Some(format!(
             "map {name} is of BPF map type {}, which no monitor needs; possible are {}, bloom_filter",
@@ -115,7 +128,9 @@ pub fn refusal(name: &str, spec: &MapSpec) -> Option<String> {
              it in the configuration (max_entries)"
         ));
     }
-    let unknown = FLAGS.iter().fold(spec.flags, |flags, (flag, _)| flags & !flag);
+    let unknown = FLAGS
+        .iter()
+        .fold(spec.flags, |flags, (flag, _)| flags & !flag);
     (unknown != 0).then(|| {
         let possible: Vec<&str> = FLAGS.iter().map(|(_, name)| *name).collect();
         format!(

@@ -1,5 +1,5 @@
-//! The admission of programs: proves the possible actions of a program from its instructions before the load.
-//! This module does no IO and needs neither the kernel nor a privilege.
+//! The admission of programs: proves the possible actions of a program from its instructions before
+//! the load. This module does no IO and needs neither the kernel nor a privilege.
 //!
 //! | file | content |
 //! |---|---|

@@ -30,35 +30,52 @@ pub struct MapUses {
 /// Returns what metrics can read of a linked program: its maps, then its variables.
 pub fn uses(plan: &DirectionPlan, defined: &Definitions, function: &Function) -> Vec<MapUses> {
     let program = &function.instructions;
-    let conduct = conduct_with(program, plan.attach.hook.kind(), &facts(plan), &formats(program, &plan.maps));
+    let conduct = conduct_with(
+        program,
+        plan.attach.hook.kind(),
+        &facts(plan),
+        &formats(program, &plan.maps),
+    );
     let calls = |map: usize, is_meant: fn(u32) -> bool| {
         let is_it = |of: u32| of == ANY_MAP || of as usize == map;
-        conduct.called.iter().any(|(number, of)| is_meant(*number) && is_it(*of))
+        conduct
+            .called
+            .iter()
+            .any(|(number, of)| is_meant(*number) && is_it(*of))
     };
     let is_held = |map: usize| plan.maps.iter().any(|of| of.holds(map));
     let maps = plan.maps.iter().enumerate().filter_map(|(index, map)| {
         let kind = MapKind::from_bpf_type(map.spec.map_type).map(MapKind::name);
-        let kind = kind.or_else(|| EventKind::from_bpf_type(map.spec.map_type).map(EventKind::name))?;
-        let is_metric = !map.name.starts_with('.') && !is_held(index) && !defined.unused.contains(&map.name);
+        let kind =
+            kind.or_else(|| EventKind::from_bpf_type(map.spec.map_type).map(EventKind::name))?;
+        let is_metric =
+            !map.name.starts_with('.') && !is_held(index) && !defined.unused.contains(&map.name);
         is_metric.then(|| MapUses {
             map: map.name.clone(),
             kind,
             max_entries: map.spec.max_entries,
             adds: calls(index, helpers::inserts),
-            deletes: calls(index, |number| number == Id::BPF_FUNC_map_delete_elem as u32),
+            deletes: calls(index, |number| {
+                number == Id::BPF_FUNC_map_delete_elem as u32
+            }),
         })
     });
-    let sections = plan.maps.iter().filter(|map| map.name.starts_with('.') && !map.spec.frozen);
+    let sections = plan
+        .maps
+        .iter()
+        .filter(|map| map.name.starts_with('.') && !map.spec.frozen);
     let sections = sections.filter(|map| map.name != losses::SECTION);
     let variables = sections.flat_map(|map| {
         let variables = defined.btf.section_variables(&map.name).into_iter();
-        variables.filter(|variable| variable.size > 0).map(|variable| MapUses {
-            map: format!("{}:{}", map.name, variable.name),
-            kind: MapKind::Global.name(),
-            max_entries: 1,
-            adds: false,
-            deletes: false,
-        })
+        variables
+            .filter(|variable| variable.size > 0)
+            .map(|variable| MapUses {
+                map: format!("{}:{}", map.name, variable.name),
+                kind: MapKind::Global.name(),
+                max_entries: 1,
+                adds: false,
+                deletes: false,
+            })
     });
     maps.chain(variables).collect()
 }

@@ -1,5 +1,5 @@
-//! The values of registers and of slots of the stack: the lattice of the analysis. For each kind, a value
-//! tells whether the kind is possible. For a place that was not written, no kind is possible.
+//! The values of registers and of slots of the stack: the lattice of the analysis. For each kind, a
+//! value tells whether the kind is possible. For a place that was not written, no kind is possible.
 //! [`AbstractValue::join`] is the least upper bound.
 
 mod join;
@@ -14,24 +14,26 @@ pub struct AbstractValue {
     pub number: bool,
     /// The number, if only one number is possible.
     pub constant: PointerFacts<i64>,
-    /// A value that reveals a kernel address: a number from a computation with a pointer, or a pointer moved
-    /// by such a number.
+    /// A value that reveals a kernel address: a number from a computation with a pointer, or a
+    /// pointer moved by such a number.
     pub address: bool,
     /// The lower half of a pointer into the packet, which is a number for the kernel.
     pub half: bool,
-    /// A pointer to anything except packet, context and stack: the value of a map, a socket, an event.
+    /// A pointer to anything except packet, context and stack: the value of a map, a socket, an
+    /// event.
     pub harmless: bool,
     /// A pointer to a map itself, with the map's index in instructions.
     pub map: PointerFacts<u32>,
-    /// A pointer to a structure of the kernel, through which a program could read the memory behind it.
+    /// A pointer to a structure of the kernel, through which a program could read the memory behind
+    /// it.
     pub kernel: bool,
-    /// A pointer to a map whose values [are not aligned](crate::admit::maps::has_unaligned_values), to one of its values,
-    /// or to a map of such maps.
+    /// A pointer to a map whose values [are not aligned](crate::admit::maps::has_unaligned_values),
+    /// to one of its values, or to a map of such maps.
     pub unaligned: bool,
     /// A pointer into the packet or its metadata area, or to its end.
     pub packet: bool,
-    /// A pointer of that kind from before a call that may have moved the packet, by the instruction of the
-    /// last such call. The kernel takes it for a number.
+    /// A pointer of that kind from before a call that may have moved the packet, by the instruction
+    /// of the last such call. The kernel takes it for a number.
     pub stale: PointerFacts<u32>,
     /// A pointer into the context, by its offset in bytes.
     pub context: PointerFacts<ByteOffset>,
@@ -77,20 +79,30 @@ pub struct OffsetRange {
 
 impl OffsetRange {
     pub const fn at(offset: ByteOffset) -> Self {
-        Self { first: offset, last: offset }
+        Self {
+            first: offset,
+            last: offset,
+        }
     }
 
     fn moved(self, (least, most): DistanceRange) -> Option<Self> {
-        let add = |to: ByteOffset, by: i64| ByteOffset::try_from(by.checked_add(i64::from(to))?).ok();
-        Some(Self { first: add(self.first, least)?, last: add(self.last, most)? })
+        let add =
+            |to: ByteOffset, by: i64| ByteOffset::try_from(by.checked_add(i64::from(to))?).ok();
+        Some(Self {
+            first: add(self.first, least)?,
+            last: add(self.last, most)?,
+        })
     }
 }
 
 impl JoinStates for OffsetRange {
-    /// Two single offsets become a range. A range never grows: the result is unknown instead, so that the analysis of a
-    /// loop ends.
+    /// Two single offsets become a range. A range never grows: the result is unknown instead, so
+    /// that the analysis of a loop ends.
     fn join(self, other: Self) -> Option<Self> {
-        let both = Self { first: self.first.min(other.first), last: self.last.max(other.last) };
+        let both = Self {
+            first: self.first.min(other.first),
+            last: self.last.max(other.last),
+        };
         let is_one = |span: Self| span.first == span.last;
         (both == self || both == other || is_one(self) && is_one(other)).then_some(both)
     }
@@ -98,8 +110,14 @@ impl JoinStates for OffsetRange {
 
 impl JoinStates for StackPlace {
     fn join(self, other: Self) -> Option<Self> {
-        let offset = self.offset.zip(other.offset).and_then(|(one, other)| one.join(other));
-        (self.frame == other.frame).then_some(Self { frame: self.frame, offset })
+        let offset = self
+            .offset
+            .zip(other.offset)
+            .and_then(|(one, other)| one.join(other));
+        (self.frame == other.frame).then_some(Self {
+            frame: self.frame,
+            offset,
+        })
     }
 }
 
@@ -141,21 +159,49 @@ impl AbstractValue {
         stack: PointerFacts::Never,
         function: PointerFacts::Never,
     };
-    pub const NUMBER: Self = Self { number: true, constant: PointerFacts::Any, ..Self::NONE };
+    pub const NUMBER: Self = Self {
+        number: true,
+        constant: PointerFacts::Any,
+        ..Self::NONE
+    };
     /// A number that reveals an address.
-    pub const ADDRESS: Self = Self { address: true, ..Self::NONE };
+    pub const ADDRESS: Self = Self {
+        address: true,
+        ..Self::NONE
+    };
     /// A number, or a pointer to anything except packet, context and stack.
-    pub const PLAIN: Self = Self { harmless: true, ..Self::NUMBER };
-    pub const HARMLESS: Self = Self { harmless: true, ..Self::NONE };
-    pub const PACKET: Self = Self { packet: true, ..Self::NONE };
+    pub const PLAIN: Self = Self {
+        harmless: true,
+        ..Self::NUMBER
+    };
+    pub const HARMLESS: Self = Self {
+        harmless: true,
+        ..Self::NONE
+    };
+    pub const PACKET: Self = Self {
+        packet: true,
+        ..Self::NONE
+    };
     /// A pointer to a map that is not known.
-    pub const MAP: Self = Self { map: PointerFacts::Any, ..Self::NONE };
-    pub const KERNEL: Self = Self { kernel: true, ..Self::NONE };
+    pub const MAP: Self = Self {
+        map: PointerFacts::Any,
+        ..Self::NONE
+    };
+    pub const KERNEL: Self = Self {
+        kernel: true,
+        ..Self::NONE
+    };
     /// The context as the kernel gives it to a program.
-    pub const CONTEXT: Self = Self { context: PointerFacts::Only(0), ..Self::NONE };
+    pub const CONTEXT: Self = Self {
+        context: PointerFacts::Only(0),
+        ..Self::NONE
+    };
 
     pub const fn exactly(number: i64) -> Self {
-        Self { constant: PointerFacts::Only(number), ..Self::NUMBER }
+        Self {
+            constant: PointerFacts::Only(number),
+            ..Self::NUMBER
+        }
     }
 
     /// Tells whether the value is a number that reveals no address, and nothing else.
@@ -174,13 +220,19 @@ impl AbstractValue {
     /// A pointer to the end of a frame, like R10.
     pub fn frame(frame: u8) -> Self {
         Self {
-            stack: PointerFacts::Only(StackPlace { frame, offset: Some(OffsetRange::at(0)) }),
+            stack: PointerFacts::Only(StackPlace {
+                frame,
+                offset: Some(OffsetRange::at(0)),
+            }),
             ..Self::NONE
         }
     }
 
     pub fn function(entry: u32) -> Self {
-        Self { function: PointerFacts::Only(entry), ..Self::NONE }
+        Self {
+            function: PointerFacts::Only(entry),
+            ..Self::NONE
+        }
     }
 
     #[must_use]
@@ -204,12 +256,25 @@ impl AbstractValue {
 
     /// Returns the value without the facts about its number.
     pub fn without_constant(self) -> Self {
-        Self { constant: if self.number { PointerFacts::Any } else { PointerFacts::Never }, ..self }
+        Self {
+            constant: if self.number {
+                PointerFacts::Any
+            } else {
+                PointerFacts::Never
+            },
+            ..self
+        }
     }
 
     /// Returns the value with its possible pointers alone.
     const fn as_pointer(self) -> Self {
-        Self { number: false, constant: PointerFacts::Never, address: false, half: false, ..self }
+        Self {
+            number: false,
+            constant: PointerFacts::Never,
+            address: false,
+            half: false,
+            ..self
+        }
     }
 
     pub fn may_be_pointer(self) -> bool {
@@ -223,12 +288,18 @@ impl AbstractValue {
 
     /// Returns the value without the possibility of stale pointers.
     fn without_stale(self) -> Self {
-        Self { stale: PointerFacts::Never, ..self }
+        Self {
+            stale: PointerFacts::Never,
+            ..self
+        }
     }
 
     /// Tells whether the value is a pointer into the stack, and nothing else.
     pub fn is_only_stack(self) -> bool {
-        self == Self { stack: self.stack, ..Self::NONE }
+        self == Self {
+            stack: self.stack,
+            ..Self::NONE
+        }
     }
 
     /// Tells whether the value may be a pointer, or may reveal a pointer.
@@ -236,16 +307,23 @@ impl AbstractValue {
         self.address || self.half || self.may_be_pointer()
     }
 
-    /// Returns the value that is moved by `distance`; if `distance` is `None`, the value may have moved by any number of
-    /// bytes.
+    /// Returns the value that is moved by `distance`; if `distance` is `None`, the value may have
+    /// moved by any number of bytes.
     fn moved(self, distance: Option<DistanceRange>) -> Self {
-        let exactly = distance.filter(|(least, most)| least == most).map(|(distance, _)| distance);
-        let add = |offset: ByteOffset| ByteOffset::try_from(exactly?.checked_add(i64::from(offset))?).ok();
+        let exactly = distance
+            .filter(|(least, most)| least == most)
+            .map(|(distance, _)| distance);
+        let add = |offset: ByteOffset| {
+            ByteOffset::try_from(exactly?.checked_add(i64::from(offset))?).ok()
+        };
         Self {
             context: self.context.map(add),
             stack: self.stack.map(|place| {
                 Some(StackPlace {
-                    offset: place.offset.zip(distance).and_then(|(span, by)| span.moved(by)),
+                    offset: place
+                        .offset
+                        .zip(distance)
+                        .and_then(|(span, by)| span.moved(by)),
                     ..place
                 })
             }),
@@ -257,56 +335,97 @@ impl AbstractValue {
     #[must_use]
     pub fn left(self, frame: u8) -> Self {
         match self.stack {
-            PointerFacts::Only(place) if place.frame == frame => {
-                Self { stack: PointerFacts::Never, ..self }.join(Self::ADDRESS)
+            PointerFacts::Only(place) if place.frame == frame => Self {
+                stack: PointerFacts::Never,
+                ..self
             }
+            .join(Self::ADDRESS),
             _ => self,
         }
     }
 
-    /// Returns the value as it is after the call at `call`, which may have moved the packet. Pointers that an earlier run
-    /// of the same call has made stale belong to another place.
+    /// Returns the value as it is after the call at `call`, which may have moved the packet.
+    /// Pointers that an earlier run of the same call has made stale belong to another place.
     #[must_use]
     pub fn moved_by(self, call: u32) -> Self {
-        let before = if self.stale == PointerFacts::Only(call) { PointerFacts::Any } else { self.stale };
-        let stale = if self.packet { before.join(PointerFacts::Only(call)) } else { before };
-        Self { packet: false, half: false, address: self.address || self.half, stale, ..self }
+        let before = if self.stale == PointerFacts::Only(call) {
+            PointerFacts::Any
+        } else {
+            self.stale
+        };
+        let stale = if self.packet {
+            before.join(PointerFacts::Only(call))
+        } else {
+            before
+        };
+        Self {
+            packet: false,
+            half: false,
+            address: self.address || self.half,
+            stale,
+            ..self
+        }
     }
 
-    /// Returns the result of `self operation other`. The number `other` is in `range`, if the range is known.
+    /// Returns the result of `self operation other`. The number `other` is in `range`, if the range
+    /// is known.
     ///
-    /// The kernel refuses a sum of two pointers, and a number minus a pointer. The difference of two pointers is a number.
-    /// The result of any other operation on a pointer is a number as well.
+    /// The kernel refuses a sum of two pointers, and a number minus a pointer. The difference of
+    /// two pointers is a number. The result of any other operation on a pointer is a number as
+    /// well.
     #[must_use]
     pub fn combine(self, operation: Operation, other: Self, range: Option<DistanceRange>) -> Self {
         match operation {
             Operation::Move => other,
             Operation::MoveLow => other.low(),
             Operation::Add => {
-                let left = if other.may_be_distance() { self.as_pointer().moved(range) } else { Self::NONE };
-                let right = if self.may_be_distance() { other.as_pointer().moved(None) } else { Self::NONE };
+                let left = if other.may_be_distance() {
+                    self.as_pointer().moved(range)
+                } else {
+                    Self::NONE
+                };
+                let right = if self.may_be_distance() {
+                    other.as_pointer().moved(None)
+                } else {
+                    Self::NONE
+                };
                 let halves = self.half && (other.half || other.may_be_pointer());
-                let address = self.address || other.address || halves || other.half && self.may_be_pointer();
-                left.join(right).join(self.of_numbers(other, i64::wrapping_add, address))
+                let address =
+                    self.address || other.address || halves || other.half && self.may_be_pointer();
+                left.join(right)
+                    .join(self.of_numbers(other, i64::wrapping_add, address))
             }
             Operation::Subtract => {
-                let distance = range.and_then(|(least, most)| most.checked_neg().zip(least.checked_neg()));
-                let left =
-                    if other.may_be_distance() { self.as_pointer().moved(distance) } else { Self::NONE };
+                let distance =
+                    range.and_then(|(least, most)| most.checked_neg().zip(least.checked_neg()));
+                let left = if other.may_be_distance() {
+                    self.as_pointer().moved(distance)
+                } else {
+                    Self::NONE
+                };
                 let halves = self.half && other.may_be_pointer()
                     || other.half && (self.number || self.may_be_pointer());
                 let address = self.address || other.address || halves || self.is_apart(other);
-                let length = if self.is_near(other) { Self::NUMBER } else { Self::NONE };
-                left.join(length).join(self.of_numbers(other, i64::wrapping_sub, address))
+                let length = if self.is_near(other) {
+                    Self::NUMBER
+                } else {
+                    Self::NONE
+                };
+                left.join(length)
+                    .join(self.of_numbers(other, i64::wrapping_sub, address))
             }
             Operation::AddLow => {
-                let address =
-                    self.address || other.address || self.may_be_pointer() || other.may_be_pointer();
-                self.of_numbers(other, i64::wrapping_add, address || self.half && other.half).low()
+                let address = self.address
+                    || other.address
+                    || self.may_be_pointer()
+                    || other.may_be_pointer();
+                self.of_numbers(other, i64::wrapping_add, address || self.half && other.half)
+                    .low()
             }
             Operation::SubtractLow => {
                 let (one, two) = (self.without_stale().low(), other.without_stale().low());
-                let [is_stale, other_is_stale] = [self, other].map(|value| value.stale.is_possible());
+                let [is_stale, other_is_stale] =
+                    [self, other].map(|value| value.stale.is_possible());
                 let mixed = is_stale && other.without_stale() != Self::NONE
                     || other_is_stale && self.without_stale() != Self::NONE
                     || self.is_stale_apart(other);
@@ -317,26 +436,40 @@ impl AbstractValue {
             }
             Operation::Other => {
                 let address = self.tells_address() || other.tells_address();
-                Self { address, ..Self::NUMBER }
+                Self {
+                    address,
+                    ..Self::NUMBER
+                }
             }
         }
     }
 
-    /// Returns the sum or difference of numbers, or of a pointer's lower half and a number. With `address`, the result
-    /// also covers values that reveal an address.
+    /// Returns the sum or difference of numbers, or of a pointer's lower half and a number. With
+    /// `address`, the result also covers values that reveal an address.
     fn of_numbers(self, other: Self, calculate: fn(i64, i64) -> i64, address: bool) -> Self {
         let constant = match (self.constant, other.constant) {
             (PointerFacts::Never, _) | (_, PointerFacts::Never) => PointerFacts::Never,
-            (PointerFacts::Only(one), PointerFacts::Only(other)) => PointerFacts::Only(calculate(one, other)),
+            (PointerFacts::Only(one), PointerFacts::Only(other)) => {
+                PointerFacts::Only(calculate(one, other))
+            }
             _ => PointerFacts::Any,
         };
         let half = self.half && other.number || other.half && self.number;
-        Self { number: self.number && other.number, constant, half, address, ..Self::NONE }
+        Self {
+            number: self.number && other.number,
+            constant,
+            half,
+            address,
+            ..Self::NONE
+        }
     }
 
     /// Returns the lower 32 bits of the value.
     fn low(self) -> Self {
-        let others = Self { packet: false, ..self.as_pointer() };
+        let others = Self {
+            packet: false,
+            ..self.as_pointer()
+        };
         Self {
             number: self.number,
             constant: self.constant.map(|number| Some(i64::from(number as u32))),
@@ -351,8 +484,8 @@ impl AbstractValue {
         self.number || self.address || self.half
     }
 
-    /// Tells whether both values may be pointers into the same memory, or lower halves of such pointers: then their
-    /// difference is a length.
+    /// Tells whether both values may be pointers into the same memory, or lower halves of such
+    /// pointers: then their difference is a length.
     fn is_near(self, other: Self) -> bool {
         self.packet && other.packet
             || self.stale.is_possible() && other.stale.is_possible()
@@ -361,21 +494,32 @@ impl AbstractValue {
             || self.stack.is_possible() && other.stack.is_possible()
     }
 
-    /// Tells whether both values may be pointers into different memory: then their difference reveals the place of one of
-    /// them.
+    /// Tells whether both values may be pointers into different memory: then their difference
+    /// reveals the place of one of them.
     fn is_apart(self, other: Self) -> bool {
         const KINDS: usize = 6;
         let kinds = |value: Self| -> [bool; KINDS] {
-            let others =
-                value.harmless || value.map.is_possible() || value.kernel || value.function.is_possible();
+            let others = value.harmless
+                || value.map.is_possible()
+                || value.kernel
+                || value.function.is_possible();
             let [stale, context] = [value.stale.is_possible(), value.context.is_possible()];
-            [value.packet, stale, context, value.stack.is_possible(), others, others]
+            [
+                value.packet,
+                stale,
+                context,
+                value.stack.is_possible(),
+                others,
+                others,
+            ]
         };
         let (one, two) = (kinds(self), kinds(other));
         // Two values of the other kinds are never known to be equal.
         let pairs = (0..KINDS).flat_map(|kind| (0..KINDS).map(move |other| (kind, other)));
         self.is_stale_apart(other)
-            || pairs.filter(|(kind, other)| kind != other).any(|(kind, other)| one[kind] && two[other])
+            || pairs
+                .filter(|(kind, other)| kind != other)
+                .any(|(kind, other)| one[kind] && two[other])
     }
 
     /// Tells whether both values may be stale pointers from before different calls.

@@ -1,6 +1,6 @@
-//! A probe in the kernel, and its steps from loaded to attached to read. Each step is a type that consumes the type of
-//! the previous step. Only [`Quiesced`](crate::attach::quiesced::Quiesced), the guard of a finished flip, gives access to
-//! private maps.
+//! A probe in the kernel, and its steps from loaded to attached to read. Each step is a type that
+//! consumes the type of the previous step. Only [`Quiesced`](crate::attach::quiesced::Quiesced),
+//! the guard of a finished flip, gives access to private maps.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -39,7 +39,8 @@ pub struct Attached {
     pub owner: DeploymentId,
     /// The name of the probe.
     pub probe: Arc<str>,
-    /// The epoch word. A deployment that replaces this one shares the word, so that both always use the same twin.
+    /// The epoch word. A deployment that replaces this one shares the word, so that both always use
+    /// the same twin.
     pub epoch: Arc<EpochWord>,
     pub directions: Vec<LoadedDirection>,
     /// The slots of each direction.
@@ -54,8 +55,9 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Adopts the deployment of `record`, which an earlier daemon has attached. `directions` are the directions that its
-    /// pins contain. Fails with the reason if the epoch word can't be claimed, or if the slots can't be made.
+    /// Adopts the deployment of `record`, which an earlier daemon has attached. `directions` are
+    /// the directions that its pins contain. Fails with the reason if the epoch word can't be
+    /// claimed, or if the slots can't be made.
     pub fn adopt(
         host: &Arc<Host>,
         identity: Identity<'_>,
@@ -63,7 +65,10 @@ impl Attached {
         directions: Vec<LoadedDirection>,
         interfaces: &[AttachInterface],
     ) -> Result<(Self, Vec<NotAttached>), String> {
-        let epoch = host.epochs.claim(record.epoch).ok_or("its place in the epoch map is taken")?;
+        let epoch = host
+            .epochs
+            .claim(record.epoch)
+            .ok_or("its place in the epoch map is taken")?;
         if !epoch.is_adopted() {
             return Err("the epoch map is missing".into());
         }
@@ -80,14 +85,17 @@ impl Attached {
             quiesced: None,
             transfers: Transfers::default(),
         };
-        attached.slots =
-            attached.left_slots(interfaces).map_err(|error| format!("its slots can't be made: {error}"))?;
-        // The note is for a later daemon that can't read the stored configuration; this daemon does not need it.
+        attached.slots = attached
+            .left_slots(interfaces)
+            .map_err(|error| format!("its slots can't be made: {error}"))?;
+        // The note is for a later daemon that can't read the stored configuration; this daemon does
+        // not need it.
         let note = Note::new(identity, &attached.record, &attached.directions);
         if let Err(error) = note.and_then(|note| attached.pins.write_note(&note)) {
             tracing::warn!(probe = identity.probe, %error, "the note beside the pins could not be written");
         }
-        // No step fails from here on: every direction that has claimed its slots is listed or removed.
+        // No step fails from here on: every direction that has claimed its slots is listed or
+        // removed.
         let failed = attached.place(interfaces, &LinkChanges::default());
         Ok((attached, failed))
     }
@@ -109,16 +117,23 @@ impl Attached {
         self.directions.iter().enumerate().map(of).collect()
     }
 
-    /// Attaches the probe at the interfaces where it is missing, and detaches it from all others. `changes`
-    /// name the interfaces that were not there all the time. Returns the interfaces that failed.
-    pub fn place(&mut self, interfaces: &[AttachInterface], changes: &LinkChanges) -> Vec<NotAttached> {
+    /// Attaches the probe at the interfaces where it is missing, and detaches it from all others.
+    /// `changes` name the interfaces that were not there all the time. Returns the interfaces that
+    /// failed.
+    pub fn place(
+        &mut self,
+        interfaces: &[AttachInterface],
+        changes: &LinkChanges,
+    ) -> Vec<NotAttached> {
         let wanted = self.places_at(interfaces);
         let dispatchers = &self.host.dispatchers;
-        let (keep, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut self.places).into_iter().partition(|at| {
-            let now = wanted.iter().find(|(_, place)| *place == at.place);
-            let was_gone = changes.may_be_gone(at.place.ifindex);
-            now.is_some_and(|(_, place)| dispatchers.keep(place, self.owner, was_gone))
-        });
+        let (keep, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut self.places)
+            .into_iter()
+            .partition(|at| {
+                let now = wanted.iter().find(|(_, place)| *place == at.place);
+                let was_gone = changes.may_be_gone(at.place.ifindex);
+                now.is_some_and(|(_, place)| dispatchers.keep(place, self.owner, was_gone))
+            });
         self.places = keep;
         for at in gone {
             self.remove(&at.place);
@@ -129,14 +144,18 @@ impl Attached {
             if let Some(at) = self.places.iter_mut().find(|at| at.place == place) {
                 at.place = place;
             } else if let Err(error) = self.add(direction, &place, None) {
-                failed.push(NotAttached { interface: place.interface, error });
+                failed.push(NotAttached {
+                    interface: place.interface,
+                    error,
+                });
             }
         }
         failed
     }
 
-    /// Retires the replaced deployment `old`. Call this once the replacement can't be undone any more. Returns the rows
-    /// that remain in `old`, which belong to the open window, and the content that could not be taken over.
+    /// Retires the replaced deployment `old`. Call this once the replacement can't be undone any
+    /// more. Returns the rows that remain in `old`, which belong to the open window, and the
+    /// content that could not be taken over.
     pub fn retire(&mut self, old: &Self) -> (Vec<Remains>, Vec<Loss>) {
         let transfers = std::mem::take(&mut self.transfers);
         let taken_over = if transfers.is_empty() {
@@ -152,7 +171,10 @@ impl Attached {
             crash::point("retiring");
             if self.is_at(&at.place) {
                 if let Err(error) = self.host.dispatchers.retire(&at.place, old.owner) {
-                    tracing::warn!(error = with_causes(&error), "a replaced probe's slots can't be unpinned");
+                    tracing::warn!(
+                        error = with_causes(&error),
+                        "a replaced probe's slots can't be unpinned"
+                    );
                 }
             } else {
                 old.remove(&at.place);
@@ -172,7 +194,9 @@ impl Attached {
                 reclaim.add_program(direction.programs.of_twin(parity).as_fd());
             }
         }
-        self.slots.iter().for_each(|slots| reclaim.add_map(slots.map()));
+        self.slots
+            .iter()
+            .for_each(|slots| reclaim.add_map(slots.map()));
         reclaim.add_pinned(&self.pins);
         for at in std::mem::take(&mut self.places) {
             crash::point("detaching");
@@ -184,25 +208,37 @@ impl Attached {
         reclaim.wait();
     }
 
-    /// Returns the maps that a replacement can take over. `more_known` names the maps of a direction with counts that are
-    /// kept elsewhere.
-    pub fn predecessor(&self, more_known: impl Fn(&'static str) -> BTreeSet<String>) -> Predecessor {
-        let of = |loaded: &LoadedDirection| (Arc::clone(&loaded.own), more_known(loaded.plan.direction()));
-        Predecessor { directions: self.directions.iter().map(of).collect(), active: self.epoch.twin() }
+    /// Returns the maps that a replacement can take over. `more_known` names the maps of a
+    /// direction with counts that are kept elsewhere.
+    pub fn predecessor(
+        &self,
+        more_known: impl Fn(&'static str) -> BTreeSet<String>,
+    ) -> Predecessor {
+        let of = |loaded: &LoadedDirection| {
+            (Arc::clone(&loaded.own), more_known(loaded.plan.direction()))
+        };
+        Predecessor {
+            directions: self.directions.iter().map(of).collect(),
+            active: self.epoch.twin(),
+        }
     }
 
-    /// Tells whether `new` continues with the maps of the open window: a flip since the load of `new` may have changed
-    /// that. Call this while no flip can happen.
+    /// Tells whether `new` continues with the maps of the open window: a flip since the load of
+    /// `new` may have changed that. Call this while no flip can happen.
     pub fn is_continued_by(&self, new: &LoadedDirection) -> bool {
-        new.own.expected_twin.is_none_or(|twin| twin == self.epoch.twin())
+        new.own
+            .expected_twin
+            .is_none_or(|twin| twin == self.epoch.twin())
     }
 
-    /// Returns the end of a closed window whose maps are not empty yet; `None` if there is no such window.
+    /// Returns the end of a closed window whose maps are not empty yet; `None` if there is no such
+    /// window.
     pub fn closed(&self) -> Option<Moment> {
         self.epoch.unread().map(|_| self.epoch.closed())
     }
 
-    /// Returns the map of a metric if both twins share it; `None` if each twin has a map of its own.
+    /// Returns the map of a metric if both twins share it; `None` if each twin has a map of its
+    /// own.
     pub fn live_map(&self, direction: usize, metric: usize) -> Option<&Arc<MetricMap>> {
         match self.map(direction, metric) {
             TwinMap::Shared(map) => Some(map),
@@ -215,10 +251,13 @@ impl Attached {
     }
 
     pub fn direction(&self, name: &str) -> Option<&LoadedDirection> {
-        self.directions.iter().find(|loaded| loaded.plan.direction() == name)
+        self.directions
+            .iter()
+            .find(|loaded| loaded.plan.direction() == name)
     }
 
-    /// Returns every hook that the probe needs on `interfaces`, each with the index of its direction.
+    /// Returns every hook that the probe needs on `interfaces`, each with the index of its
+    /// direction.
     pub fn places_at(&self, interfaces: &[AttachInterface]) -> Vec<(usize, HookPoint)> {
         places::places(&self.directions, interfaces)
     }
@@ -227,7 +266,8 @@ impl Attached {
         self.places.iter().any(|at| at.place == *place)
     }
 
-    /// Enters a direction into the dispatcher at `place`, instead of the deployment `replaces`, and lists the place.
+    /// Enters a direction into the dispatcher at `place`, instead of the deployment `replaces`, and
+    /// lists the place.
     pub fn add(
         &mut self,
         direction: usize,
@@ -235,12 +275,16 @@ impl Attached {
         replaces: Option<DeploymentId>,
     ) -> Result<(), AttachError> {
         let health = self.call(direction, place, replaces)?;
-        self.places.push(AttachedAt { direction, place: place.clone(), health });
+        self.places.push(AttachedAt {
+            direction,
+            place: place.clone(),
+            health,
+        });
         Ok(())
     }
 
-    /// Enters a direction into the dispatcher at `place`, instead of the deployment `replaces`. Returns the state of
-    /// the attachment.
+    /// Enters a direction into the dispatcher at `place`, instead of the deployment `replaces`.
+    /// Returns the state of the attachment.
     pub fn call(
         &self,
         direction: usize,
@@ -248,11 +292,20 @@ impl Attached {
         replaces: Option<DeploymentId>,
     ) -> Result<Arc<Mutex<Health>>, AttachError> {
         let loaded = &self.directions[direction];
-        let AttachRequest { verdict, sample, xdp_mode, priority, .. } = loaded.plan.attach;
+        let AttachRequest {
+            verdict,
+            sample,
+            xdp_mode,
+            priority,
+            ..
+        } = loaded.plan.attach;
         let addition = Addition {
             owner: self.owner,
             probe: &self.probe,
-            rank: Rank { priority: priority.into(), order: self.record.order },
+            rank: Rank {
+                priority: priority.into(),
+                order: self.record.order,
+            },
             slots: &self.slots[direction],
             epoch: &self.epoch,
             verdict,
@@ -271,13 +324,16 @@ impl Attached {
         }
     }
 
-    /// Returns the index of the direction and the reason for each place where XDP is attached in generic
-    /// mode, although the probe could be native with another program.
+    /// Returns the index of the direction and the reason for each place where XDP is attached in
+    /// generic mode, although the probe could be native with another program.
     pub fn fallbacks(&self) -> Vec<(usize, String)> {
         let of = |at: &AttachedAt| {
             let asks = self.directions[at.direction].plan.attach.xdp_mode == XdpMode::Auto;
             let reason = at.health().fallback.filter(|_| asks)?;
-            Some((at.direction, format!("attached in generic mode, which is slower: {reason}")))
+            Some((
+                at.direction,
+                format!("attached in generic mode, which is slower: {reason}"),
+            ))
         };
         self.places.iter().filter_map(of).collect()
     }

@@ -1,5 +1,5 @@
-//! The step from loaded to attached. The daemon pins everything before it attaches, so that a later daemon finds all
-//! attachments.
+//! The step from loaded to attached. The daemon pins everything before it attaches, so that a later
+//! daemon finds all attachments.
 
 use std::io;
 use std::sync::Arc;
@@ -22,10 +22,11 @@ use twinprobe_faults::crash;
 pub struct Deployable(Attached);
 
 impl Deployable {
-    /// Pins the loaded directions. The deployment continues the windows of `replaces`. If it replaces nothing, its
-    /// first window has the number `first_epoch`, and `order` is its earlier position among the probes of the same
-    /// priority, if there was one. `more_known` adds the counts of the replaced maps that are kept outside of the
-    /// maps. After an error no pin is left.
+    /// Pins the loaded directions. The deployment continues the windows of `replaces`. If it
+    /// replaces nothing, its first window has the number `first_epoch`, and `order` is its earlier
+    /// position among the probes of the same priority, if there was one. `more_known` adds the
+    /// counts of the replaced maps that are kept outside of the maps. After an error no pin is
+    /// left.
     pub fn new(
         host: &Arc<Host>,
         identity: Identity<'_>,
@@ -43,13 +44,22 @@ impl Deployable {
         let record = Deployment {
             boot_id: host.boot_id.clone(),
             serial,
-            order: replaces.map(|old| old.record.order).or(order).unwrap_or(serial),
+            order: replaces
+                .map(|old| old.record.order)
+                .or(order)
+                .unwrap_or(serial),
             epoch: epoch.place(),
-            directions: directions.iter().map(DirectionRecord::new).collect::<Result<_, _>>()?,
+            directions: directions
+                .iter()
+                .map(DirectionRecord::new)
+                .collect::<Result<_, _>>()?,
         };
-        let slots = directions.iter().map(|loaded| Slots::fill(&loaded.programs).map(Arc::new));
+        let slots = directions
+            .iter()
+            .map(|loaded| Slots::fill(&loaded.programs).map(Arc::new));
         let slots = slots.collect::<io::Result<Vec<_>>>();
-        let slots = slots.map_err(|source| KernelError::new("creation", "the slots of the probe", source))?;
+        let slots = slots
+            .map_err(|source| KernelError::new("creation", "the slots of the probe", source))?;
         let pins = DeploymentPins::new(&host.pins, serial);
         let mut records = record.directions.iter().zip(&directions);
         let pinned = records.try_for_each(|(record, loaded)| pins.pin(record, loaded));
@@ -64,9 +74,19 @@ impl Deployable {
         let mut transfers = Transfers::default();
         for loaded in &directions {
             if let Some(old) = replaces {
-                let directions = old.directions.iter().map(|old| &*old.own).collect::<Vec<_>>();
+                let directions = old
+                    .directions
+                    .iter()
+                    .map(|old| &*old.own)
+                    .collect::<Vec<_>>();
                 let (new, active, capabilities) = (&loaded.own, epoch.twin(), &host.capabilities);
-                transfers.extend(Transfers::begin(&directions, active, new, capabilities, more_known));
+                transfers.extend(Transfers::begin(
+                    &directions,
+                    active,
+                    new,
+                    capabilities,
+                    more_known,
+                ));
             }
         }
         Ok(Self(Attached {
@@ -84,7 +104,8 @@ impl Deployable {
         }))
     }
 
-    /// Returns the record that the daemon stores on disk, by which a later daemon finds the deployment.
+    /// Returns the record that the daemon stores on disk, by which a later daemon finds the
+    /// deployment.
     pub const fn record(&self) -> &Deployment {
         &self.0.record
     }
@@ -99,7 +120,8 @@ impl Deployable {
         self.0.epoch.current()
     }
 
-    /// Returns the counts of the open window in old maps of another layout, converted to the layout of the new maps.
+    /// Returns the counts of the open window in old maps of another layout, converted to the layout
+    /// of the new maps.
     pub fn open_rows(&self) -> Result<Vec<Remains>, KernelError> {
         self.0.transfers.preview()
     }
@@ -109,10 +131,10 @@ impl Deployable {
         self.0.transfers.losses()
     }
 
-    /// Attaches every direction at every interface, and returns the failures. At interfaces of `replaces`, the new
-    /// programs take the place of its programs between two packets. Fails if the attachment fails at a required
-    /// interface, or at a place of `replaces` if that deployment is held. After an error everything is as before the
-    /// call.
+    /// Attaches every direction at every interface, and returns the failures. At interfaces of
+    /// `replaces`, the new programs take the place of its programs between two packets. Fails if
+    /// the attachment fails at a required interface, or at a place of `replaces` if that deployment
+    /// is held. After an error everything is as before the call.
     pub fn attach(
         self,
         interfaces: &[AttachInterface],
@@ -121,20 +143,25 @@ impl Deployable {
         let Self(mut attached) = self;
         let mut failed = Vec::new();
         let mut places = attached.places_at(interfaces);
-        // New places come first: obstacles there are found before any packet meets the new programs.
+        // New places come first: obstacles there are found before any packet meets the new
+        // programs.
         places.sort_by_key(|(_, place)| replaces.owner_at(place).is_some());
         for (direction, place) in places {
             let old = replaces.owner_at(&place);
             if let Err(error) = attached.add(direction, &place, old) {
-                let is_required =
-                    |interface: &AttachInterface| interface.required && interface.name == place.interface;
+                let is_required = |interface: &AttachInterface| {
+                    interface.required && interface.name == place.interface
+                };
                 // The held deployment would end without a successor.
                 let is_held = matches!(replaces, ReplacedDeployment::Held(_)) && old.is_some();
                 if is_held || interfaces.iter().any(is_required) {
                     attached.undo(replaces);
                     return Err(error);
                 }
-                failed.push(NotAttached { interface: place.interface, error });
+                failed.push(NotAttached {
+                    interface: place.interface,
+                    error,
+                });
             }
             crash::point("attached");
         }

@@ -1,16 +1,17 @@
-//! Epoch words: a few 64-bit words for each probe, in array maps that programs and this process share.
+//! Epoch words: a few 64-bit words for each probe, in array maps that programs and this process
+//! share.
 //!
-//! The parity of a probe's word says which twin its dispatchers call, on every interface and in both
-//! directions. A flip is therefore one store: atomic for the whole probe, without a system call. The word
-//! counts flips, so it is also the sequence number of the window that is open.
+//! The parity of a probe's word says which twin its dispatchers call, on every interface and in
+//! both directions. A flip is therefore one store: atomic for the whole probe, without a system
+//! call. The word counts flips, so it is also the sequence number of the window that is open.
 //!
-//! The maps are pinned and outlive the daemon. They also have the state of a window for the time after a
-//! crash: whether the idle twin has been read and reset, and when the open window began. Beside each map a
-//! second one, `clocks`, has this time by a clock that is never set. The first map keeps its layout, because
-//! programs follow it.
+//! The maps are pinned and outlive the daemon. They also have the state of a window for the time
+//! after a crash: whether the idle twin has been read and reset, and when the open window began.
+//! Beside each map a second one, `clocks`, has this time by a clock that is never set. The first
+//! map keeps its layout, because programs follow it.
 //!
-//! A map has places for [`PLACES`] probes, as many as an instruction's offset reaches. Two maps are a *page*; there is
-//! another page as soon as all places are taken.
+//! A map has places for [`PLACES`] probes, as many as an instruction's offset reaches. Two maps are
+//! a *page*; there is another page as soon as all places are taken.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,27 +30,27 @@ use crate::sys::map::{self, BPF_MAP_TYPE_ARRAY, MapCreate};
 use crate::sys::mapping::{Mapping, MappingAccess};
 use crate::sys::object;
 
-/// The number of a probe's words: its epoch, the last epoch whose twin has been reset, the start of the open window, and
-/// the end of the last window.
+/// The number of a probe's words: its epoch, the last epoch whose twin has been reset, the start of
+/// the open window, and the end of the last window.
 const WORDS: usize = 4;
 const EPOCH: usize = 0;
 const CLEARED: usize = 1;
 const OPENED: usize = 2;
 const CLOSED: usize = 3;
-/// The bit in [`CLEARED`] that says that the twin of the epoch is being cleared now. No epoch is so large that it uses
-/// this bit.
+/// The bit in [`CLEARED`] that says that the twin of the epoch is being cleared now. No epoch is so
+/// large that it uses this bit.
 const CLEARING: u64 = 1 << 63;
 const WORD_BYTES: usize = size_of::<u64>();
-/// The number of places of a page, one for each probe; the first ones hold constants that dispatchers read. Offsets must
-/// fit an instruction's 16 bits.
+/// The number of places of a page, one for each probe; the first ones hold constants that
+/// dispatchers read. Offsets must fit an instruction's 16 bits.
 const PLACES: usize = 512;
-/// The largest number of a page that does not exist and that a record may name. A larger number is an error in the
-/// record.
+/// The largest number of a page that does not exist and that a record may name. A larger number is
+/// an error in the record.
 const PAGES: usize = 1024;
 const BYTES: usize = PLACES * WORDS * WORD_BYTES;
-/// A probe's words in the second map: the start of the open window, and the end of the last window. Beside
-/// each of them is the same moment by the wall clock: a daemon of a version without this map changes only the
-/// other map.
+/// A probe's words in the second map: the start of the open window, and the end of the last window.
+/// Beside each of them is the same moment by the wall clock: a daemon of a version without this map
+/// changes only the other map.
 const CLOCK_WORDS: usize = 4;
 const CLOCK_OPENED: usize = 0;
 const CLOCK_CLOSED: usize = 2;
@@ -85,32 +86,46 @@ impl MappedWords {
     /// Opens the map that an earlier daemon left at `pin`, or makes a new map and pins it at `pin`.
     fn open(pin: &Path, name: &str, bytes: usize) -> Result<Self, KernelError> {
         let error = |call| move |source| KernelError::new(call, "the epoch map", source);
-        let left = object::obj_get(pin).ok().filter(|map| is_page(map.as_fd(), name, bytes));
+        let left = object::obj_get(pin)
+            .ok()
+            .filter(|map| is_page(map.as_fd(), name, bytes));
         let adopted = left.is_some();
         let map = match left {
             Some(map) => map,
             None => {
                 // A map of another layout is useless, but its name is needed.
                 found(std::fs::remove_file(pin)).map_err(error("clean-up"))?;
-                let array = MapCreate { flags: BPF_F_MMAPABLE, ..MapCreate::array(name, bytes, 1) };
+                let array = MapCreate {
+                    flags: BPF_F_MMAPABLE,
+                    ..MapCreate::array(name, bytes, 1)
+                };
                 let map = map::map_create(&array).map_err(error("creation"))?;
                 object::obj_pin(map.as_fd(), pin).map_err(error("pinning"))?;
                 map
             }
         };
-        let memory =
-            Mapping::new(map.as_fd(), 0, bytes, MappingAccess::ReadWrite).map_err(error("mapping"))?;
-        Ok(Self { map, memory, adopted })
+        let memory = Mapping::new(map.as_fd(), 0, bytes, MappingAccess::ReadWrite)
+            .map_err(error("mapping"))?;
+        Ok(Self {
+            map,
+            memory,
+            adopted,
+        })
     }
 }
 
 impl EpochWords {
     /// Opens the maps that an earlier daemon left in `bpffs`, or makes new maps.
     pub fn open(bpffs: &Path) -> Result<Self, KernelError> {
-        let left =
-            last_page(bpffs).map_err(|source| KernelError::new("listing", "the epoch maps", source))?;
-        let pages = (0..=left).map(|number| Page::open(bpffs, number)).collect::<Result<_, _>>()?;
-        Ok(Self { bpffs: bpffs.to_owned(), pages: Mutex::new(pages) })
+        let left = last_page(bpffs)
+            .map_err(|source| KernelError::new("listing", "the epoch maps", source))?;
+        let pages = (0..=left)
+            .map(|number| Page::open(bpffs, number))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            bpffs: bpffs.to_owned(),
+            pages: Mutex::new(pages),
+        })
     }
 
     /// Takes a free place and begins with `epoch`. The other twin counts as cleared.
@@ -122,17 +137,21 @@ impl EpochWords {
         let page = Page::open(&self.bpffs, pages.len())?;
         pages.push(Arc::clone(&page));
         page.allocate(epoch).ok_or_else(|| {
-            KernelError::new("allocation", "an epoch word", io::Error::other("a new page is full"))
+            KernelError::new(
+                "allocation",
+                "an epoch word",
+                io::Error::other("a new page is full"),
+            )
         })
     }
 
-    /// Claims the place of a running probe, and changes none of its words. `None` if the place is taken, or if the page
-    /// of the place can't be made.
+    /// Claims the place of a running probe, and changes none of its words. `None` if the place is
+    /// taken, or if the page of the place can't be made.
     pub fn claim(&self, place: usize) -> Option<EpochWord> {
         let (number, place) = (place / PLACES, place % PLACES);
         let mut pages = self.pages.lock();
-        // The pages before it are made even if a map is no longer at its pin: programs may still read that map, and no
-        // other probe may get the same word.
+        // The pages before it are made even if a map is no longer at its pin: programs may still
+        // read that map, and no other probe may get the same word.
         while number < PAGES && pages.len() <= number {
             let page = Page::open(&self.bpffs, pages.len()).ok()?;
             pages.push(page);
@@ -153,8 +172,13 @@ impl EpochWords {
 impl Page {
     fn open(bpffs: &Path, number: usize) -> Result<Arc<Self>, KernelError> {
         let [epochs, clocks] = PINS.map(|name| pin_name(name, number));
-        let open = |name: &str, bytes| MappedWords::open(&bpffs.join(name), &format!("tp_{name}"), bytes);
-        Ok(Self::of(number, open(&epochs, BYTES)?, open(&clocks, CLOCK_BYTES)?))
+        let open =
+            |name: &str, bytes| MappedWords::open(&bpffs.join(name), &format!("tp_{name}"), bytes);
+        Ok(Self::of(
+            number,
+            open(&epochs, BYTES)?,
+            open(&clocks, CLOCK_BYTES)?,
+        ))
     }
 
     fn of(number: usize, epochs: MappedWords, clocks: MappedWords) -> Arc<Self> {
@@ -162,10 +186,16 @@ impl Page {
         for hook in Hook::ALL {
             taken[Self::pass_place(hook)] = true;
         }
-        let page = Self { number, epochs, clocks, taken: Mutex::new(taken) };
+        let page = Self {
+            number,
+            epochs,
+            clocks,
+            taken: Mutex::new(taken),
+        };
         for hook in Hook::ALL {
             let pass = u64::from(hook.pass() as u32);
-            page.word(Self::pass_place(hook), EPOCH).store(pass, Ordering::Relaxed);
+            page.word(Self::pass_place(hook), EPOCH)
+                .store(pass, Ordering::Relaxed);
         }
         Arc::new(page)
     }
@@ -174,8 +204,8 @@ impl Page {
         self.epochs.map.as_fd()
     }
 
-    /// The word that holds [`Hook::pass`]. Dispatchers load the verdict from here because the verifier
-    /// must not know it: it would also use the constant as the result of the tail call.
+    /// The word that holds [`Hook::pass`]. Dispatchers load the verdict from here because the
+    /// verifier must not know it: it would also use the constant as the result of the tail call.
     const fn pass_place(hook: Hook) -> usize {
         match hook.kind() {
             ProgramKind::Xdp => 0,
@@ -192,9 +222,13 @@ impl Page {
         let mut taken = self.taken.lock();
         let place = taken.iter().position(|taken| !taken)?;
         taken[place] = true;
-        self.word(place, CLEARED).store(epoch.wrapping_sub(1), Ordering::SeqCst);
+        self.word(place, CLEARED)
+            .store(epoch.wrapping_sub(1), Ordering::SeqCst);
         self.word(place, EPOCH).store(epoch, Ordering::SeqCst);
-        let word = EpochWord { page: Arc::clone(self), place };
+        let word = EpochWord {
+            page: Arc::clone(self),
+            place,
+        };
         // The place still contains the start of a window of its previous probe.
         word.set_opened(Moment::now());
         Some(word)
@@ -204,7 +238,10 @@ impl Page {
         let mut taken = self.taken.lock();
         let free = taken.get_mut(place).filter(|taken| !**taken)?;
         *free = true;
-        Some(EpochWord { page: Arc::clone(self), place })
+        Some(EpochWord {
+            page: Arc::clone(self),
+            place,
+        })
     }
 
     fn word(&self, place: usize, word: usize) -> &AtomicU64 {
@@ -212,13 +249,20 @@ impl Page {
     }
 
     fn clock_word(&self, place: usize, word: usize) -> &AtomicU64 {
-        self.clocks.memory.u64((place * CLOCK_WORDS + word) * WORD_BYTES)
+        self.clocks
+            .memory
+            .u64((place * CLOCK_WORDS + word) * WORD_BYTES)
     }
 }
 
-/// Returns the name of a map's pin. Maps of further pages have other names, so that the daemon notices exchanged pins.
+/// Returns the name of a map's pin. Maps of further pages have other names, so that the daemon
+/// notices exchanged pins.
 fn pin_name(name: &str, page: usize) -> String {
-    if page == 0 { name.to_owned() } else { format!("{name}_{page}") }
+    if page == 0 {
+        name.to_owned()
+    } else {
+        format!("{name}_{page}")
+    }
 }
 
 /// Returns the number of the last page that an earlier daemon has pinned; 0 if there is none.
@@ -227,8 +271,9 @@ fn last_page(bpffs: &Path) -> io::Result<usize> {
     for entry in std::fs::read_dir(bpffs)? {
         let name = entry?.file_name();
         let number = name.to_str().and_then(|name| name.rsplit_once('_'));
-        let number =
-            number.filter(|(name, _)| PINS.contains(name)).and_then(|(_, number)| number.parse().ok());
+        let number = number
+            .filter(|(name, _)| PINS.contains(name))
+            .and_then(|(_, number)| number.parse().ok());
         last = last.max(number.filter(|number| *number < PAGES).unwrap_or(0));
     }
     Ok(last)
@@ -238,10 +283,15 @@ const fn offset(place: usize) -> i32 {
     (place * WORDS * WORD_BYTES) as i32
 }
 
-/// Tells whether [`MappedWords::open`] has made the map under this name: both maps of a page have the same size.
+/// Tells whether [`MappedWords::open`] has made the map under this name: both maps of a page have
+/// the same size.
 fn is_page(map: BorrowedFd<'_>, name: &str, bytes: usize) -> bool {
     map::map_info(map).is_ok_and(|info| {
-        let named = info.name.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0);
+        let named = info
+            .name
+            .iter()
+            .map(|&byte| byte as u8)
+            .take_while(|&byte| byte != 0);
         named.eq(name.bytes())
             && info.type_ == BPF_MAP_TYPE_ARRAY
             && info.value_size as usize == bytes
@@ -279,8 +329,8 @@ impl EpochWord {
         (self.word(CLEARED).load(Ordering::SeqCst) != ended).then_some(ended)
     }
 
-    /// Records that the clearing of the twin of `epoch` begins: from now on, this twin does not contain all of its
-    /// window.
+    /// Records that the clearing of the twin of `epoch` begins: from now on, this twin does not
+    /// contain all of its window.
     pub fn set_clearing(&self, epoch: u64) {
         self.word(CLEARED).store(epoch | CLEARING, Ordering::SeqCst);
     }
@@ -316,7 +366,9 @@ impl EpochWord {
 
     fn moment(&self, wall: usize, clock: usize) -> Moment {
         let nanoseconds = self.word(wall).load(Ordering::SeqCst);
-        let [clock, belongs_to] = self.clock_words(clock).map(|word| word.load(Ordering::SeqCst));
+        let [clock, belongs_to] = self
+            .clock_words(clock)
+            .map(|word| word.load(Ordering::SeqCst));
         let boot_ns = if belongs_to == nanoseconds { clock } else { 0 };
         match Timestamp::from_nanosecond(nanoseconds.into()) {
             Ok(wall) => Moment { wall, boot_ns },
@@ -338,12 +390,14 @@ impl EpochWord {
         [first, first + 1].map(|word| self.page.clock_word(self.place, word))
     }
 
-    /// Returns the place of the words among all pages. A record stores the place for [`EpochWords::claim`].
+    /// Returns the place of the words among all pages. A record stores the place for
+    /// [`EpochWords::claim`].
     pub fn place(&self) -> usize {
         self.page.number * PLACES + self.place
     }
 
-    /// Tells whether the word is in an earlier daemon's map, so that the programs of that daemon read it.
+    /// Tells whether the word is in an earlier daemon's map, so that the programs of that daemon
+    /// read it.
     pub fn is_adopted(&self) -> bool {
         self.page.epochs.adopted
     }

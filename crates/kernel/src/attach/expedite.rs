@@ -1,7 +1,8 @@
-//! Expedited grace periods of RCU, while probes are attached and removed. The kernel waits for a grace period for each
-//! TCX link that it makes or removes, under the lock of all interfaces, and for each program that is new to XDP: 8 to
-//! 15 ms, or 0.2 ms if it interrupts the CPUs instead of waiting for them. `/sys/kernel/rcu_expedited` is the
-//! switch for that, for the whole machine: it is on only during a change.
+//! Expedited grace periods of RCU, while probes are attached and removed. The kernel waits for a
+//! grace period for each TCX link that it makes or removes, under the lock of all interfaces, and
+//! for each program that is new to XDP: 8 to 15 ms, or 0.2 ms if it interrupts the CPUs instead of
+//! waiting for them. `/sys/kernel/rcu_expedited` is the switch for that, for the whole machine: it
+//! is on only during a change.
 
 use std::fs;
 use std::io;
@@ -12,7 +13,8 @@ use parking_lot::Mutex;
 use crate::attach::expedite_switch::{Need, OFF, Switch};
 use crate::load::pins::boot_id;
 
-/// The directory for the note about expedited grace periods. A boot removes the directory and its content.
+/// The directory for the note about expedited grace periods. A boot removes the directory and its
+/// content.
 const RUN: &str = "/run/twinprobe";
 const SYS: &str = "/sys";
 /// The name that the note had in earlier versions, in the state directory.
@@ -21,7 +23,8 @@ const OLD_NOTE: &str = "rcu_expedited";
 /// The choice of whether grace periods are expedited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expedite {
-    /// Grace periods are expedited unless the machine has CPUs that must not be interrupted, or a real-time kernel.
+    /// Grace periods are expedited unless the machine has CPUs that must not be interrupted, or a
+    /// real-time kernel.
     Auto,
     Always,
     Never,
@@ -52,11 +55,13 @@ struct ExpediteState {
     is_allowed: bool,
     /// The number of changes that are being made.
     changes: usize,
-    /// The need of the switch for these changes; `None` without changes, or if the switch can't be turned on.
+    /// The need of the switch for these changes; `None` without changes, or if the switch can't be
+    /// turned on.
     need: Option<Need>,
 }
 
-/// A change during which grace periods are expedited. After the change the switch has its old value.
+/// A change during which grace periods are expedited. After the change the switch has its old
+/// value.
 #[derive(Debug)]
 pub struct Expedited<'a>(&'a GracePeriods);
 
@@ -71,11 +76,16 @@ pub struct Places<'a> {
 impl<'a> Places<'a> {
     /// Returns the paths on this machine, for a daemon with this state directory.
     pub fn here(state_dir: &'a Path) -> Self {
-        Self { sys: Path::new(SYS), run: Path::new(RUN), state_dir }
+        Self {
+            sys: Path::new(SYS),
+            run: Path::new(RUN),
+            state_dir,
+        }
     }
 }
 
-/// Returns the path of the switch if a daemon has left the switch on because it died during a change. Changes nothing.
+/// Returns the path of the switch if a daemon has left the switch on because it died during a
+/// change. Changes nothing.
 ///
 /// # Errors Fails if the files can't be read.
 pub fn left_on() -> io::Result<Option<PathBuf>> {
@@ -105,7 +115,11 @@ impl GracePeriods {
         mend_old(&switch, &places.state_dir.join(OLD_NOTE), boot);
         Self {
             switch,
-            state: Mutex::new(ExpediteState { is_allowed: allowed.is_ok(), changes: 0, need: None }),
+            state: Mutex::new(ExpediteState {
+                is_allowed: allowed.is_ok(),
+                changes: 0,
+                need: None,
+            }),
         }
     }
 
@@ -150,10 +164,17 @@ impl Switch {
     }
 }
 
-/// Turns off a switch that a daemon of an earlier version has left on, and removes the note of that daemon.
+/// Turns off a switch that a daemon of an earlier version has left on, and removes the note of that
+/// daemon.
 fn mend_old(switch: &Switch, note: &Path, boot: &str) {
-    let Ok(noted) = fs::read_to_string(note) else { return };
-    let mended = if noted == boot { fs::write(&switch.path, OFF) } else { Ok(()) };
+    let Ok(noted) = fs::read_to_string(note) else {
+        return;
+    };
+    let mended = if noted == boot {
+        fs::write(&switch.path, OFF)
+    } else {
+        Ok(())
+    };
     if let Err(error) = mended.and_then(|()| fs::remove_file(note)) {
         switch.report(&error);
     }
@@ -163,11 +184,17 @@ fn mend_old(switch: &Switch, note: &Path, boot: &str) {
 fn expect_no_harm(sys: &Path) -> Result<(), &'static str> {
     let read = |path: &str| fs::read_to_string(sys.join(path)).unwrap_or_default();
     // The kernel writes "(null)" for a mask that it does not have.
-    let has_cpus = |path: &str| read(path).trim().starts_with(|first: char| first.is_ascii_digit());
+    let has_cpus = |path: &str| {
+        read(path)
+            .trim()
+            .starts_with(|first: char| first.is_ascii_digit())
+    };
     match () {
         () if read("kernel/realtime").trim() == "1" => Err("the kernel is for real time"),
         () if has_cpus("devices/system/cpu/isolated") => Err("there are isolated CPUs (isolcpus=)"),
-        () if has_cpus("devices/system/cpu/nohz_full") => Err("there are CPUs without ticks (nohz_full=)"),
+        () if has_cpus("devices/system/cpu/nohz_full") => {
+            Err("there are CPUs without ticks (nohz_full=)")
+        }
         () => Ok(()),
     }
 }
@@ -179,7 +206,8 @@ mod tests {
 
     const BOOT: &str = "boot";
 
-    /// Directories in the form of sysfs and of /run: tests of other daemons turn the switch of the machine.
+    /// Directories in the form of sysfs and of /run: tests of other daemons turn the switch of the
+    /// machine.
     struct Machine {
         sys: tempfile::TempDir,
         run: tempfile::TempDir,
@@ -193,7 +221,10 @@ mod tests {
             }
             fs::write(sys.path().join("devices/system/cpu/isolated"), "\n").unwrap();
             fs::write(sys.path().join("devices/system/cpu/nohz_full"), "(null)\n").unwrap();
-            let machine = Self { sys, run: tempfile::tempdir().unwrap() };
+            let machine = Self {
+                sys,
+                run: tempfile::tempdir().unwrap(),
+            };
             machine.set("0\n");
             machine
         }
@@ -203,7 +234,10 @@ mod tests {
         }
 
         fn switch(&self) -> String {
-            fs::read_to_string(self.sys.path().join("kernel/rcu_expedited")).unwrap().trim().to_owned()
+            fs::read_to_string(self.sys.path().join("kernel/rcu_expedited"))
+                .unwrap()
+                .trim()
+                .to_owned()
         }
 
         fn note(&self) -> String {
@@ -217,12 +251,21 @@ mod tests {
         }
 
         fn next_daemon(&self, state_dir: &Path, boot: &str, choice: Expedite) -> GracePeriods {
-            GracePeriods::open(Places { sys: self.sys.path(), run: self.run.path(), state_dir }, boot, choice)
+            GracePeriods::open(
+                Places {
+                    sys: self.sys.path(),
+                    run: self.run.path(),
+                    state_dir,
+                },
+                boot,
+                choice,
+            )
         }
     }
 
     impl GracePeriods {
-        /// Ends as a process that is killed during a change: the locks are released, and nothing else happens.
+        /// Ends as a process that is killed during a change: the locks are released, and nothing
+        /// else happens.
         fn die(self) {
             std::mem::forget(self.expedite());
             drop(self);
@@ -239,7 +282,10 @@ mod tests {
         drop(first);
         assert_eq!(machine.switch(), ON);
         drop(second);
-        assert_eq!((machine.switch().as_str(), machine.note().as_str()), (OFF, ""));
+        assert_eq!(
+            (machine.switch().as_str(), machine.note().as_str()),
+            (OFF, "")
+        );
     }
 
     #[test]
@@ -278,7 +324,10 @@ mod tests {
         assert!(left.is_left().unwrap());
         assert_eq!(machine.switch(), ON, "to look changes nothing");
         machine.daemon(BOOT, Expedite::Never);
-        assert_eq!((machine.switch().as_str(), machine.note().as_str()), (OFF, ""));
+        assert_eq!(
+            (machine.switch().as_str(), machine.note().as_str()),
+            (OFF, "")
+        );
         assert!(!left.is_left().unwrap());
 
         // A daemon that was running already turns the switch off with its next change.
@@ -308,7 +357,11 @@ mod tests {
 
     #[test]
     fn nobody_is_interrupted_who_counts_on_it() {
-        let files = ["devices/system/cpu/isolated", "devices/system/cpu/nohz_full", "kernel/realtime"];
+        let files = [
+            "devices/system/cpu/isolated",
+            "devices/system/cpu/nohz_full",
+            "kernel/realtime",
+        ];
         for (path, content) in files.into_iter().zip(["1-3\n", "1\n", "1\n"]) {
             let machine = Machine::new();
             fs::write(machine.sys.path().join(path), content).unwrap();

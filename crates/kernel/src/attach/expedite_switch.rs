@@ -1,6 +1,7 @@
-//! The switch of the machine that expedites grace periods, which all daemons share. A daemon holds a lock while it
-//! needs the switch, and the kernel releases the lock when the process ends. The note says that a daemon has turned the
-//! switch on. A daemon that finds the note without a lock turns the switch off, even if another daemon wrote the note.
+//! The switch of the machine that expedites grace periods, which all daemons share. A daemon holds
+//! a lock while it needs the switch, and the kernel releases the lock when the process ends. The
+//! note says that a daemon has turned the switch on. A daemon that finds the note without a lock
+//! turns the switch off, even if another daemon wrote the note.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _};
@@ -25,8 +26,8 @@ const TURN: &str = "rcu_expedited.lock";
 pub struct Switch {
     /// `/sys/kernel/rcu_expedited`.
     pub path: PathBuf,
-    /// The file with the id of the boot in which a daemon has turned the switch on. A daemon that needs the switch
-    /// holds a shared lock on this file.
+    /// The file with the id of the boot in which a daemon has turned the switch on. A daemon that
+    /// needs the switch holds a shared lock on this file.
     pub note: PathBuf,
     /// The file that a daemon locks while it checks and changes the switch.
     turn: PathBuf,
@@ -38,12 +39,19 @@ pub struct Switch {
 pub struct Need(File);
 
 impl Switch {
-    /// Makes the switch. `sys` is the path of sysfs, and `run` a directory that does not outlive the boot.
+    /// Makes the switch. `sys` is the path of sysfs, and `run` a directory that does not outlive
+    /// the boot.
     pub fn new(sys: &Path, run: &Path, boot: &str) -> Self {
-        Self { path: sys.join(SWITCH), note: run.join(NOTE), turn: run.join(TURN), boot: boot.to_owned() }
+        Self {
+            path: sys.join(SWITCH),
+            note: run.join(NOTE),
+            turn: run.join(TURN),
+            boot: boot.to_owned(),
+        }
     }
 
-    /// Turns the switch on until the need is released. A switch that another program has turned on stays on.
+    /// Turns the switch on until the need is released. A switch that another program has turned on
+    /// stays on.
     pub fn need(&self) -> io::Result<Need> {
         fs::metadata(&self.path)?;
         self.prepare()?;
@@ -68,8 +76,8 @@ impl Switch {
     /// Turns off a switch that a dead daemon has left on. Returns true if there was such a daemon.
     pub fn mend(&self) -> io::Result<bool> {
         let end = Instant::now() + PATIENCE;
-        // A process that the dead daemon was starting keeps the lock for a moment, with the descriptors that it
-        // inherits. During this time, other daemons can use the switch.
+        // A process that the dead daemon was starting keeps the lock for a moment, with the
+        // descriptors that it inherits. During this time, other daemons can use the switch.
         while let Some(note) = self.left()? {
             let turn = self.take_turn()?;
             if is_free(&note)? {
@@ -87,7 +95,9 @@ impl Switch {
 
     /// Tells whether a dead daemon has left the switch on. Changes nothing.
     pub fn is_left(&self) -> io::Result<bool> {
-        let Some(note) = self.left()? else { return Ok(false) };
+        let Some(note) = self.left()? else {
+            return Ok(false);
+        };
         let _turn = self.take_turn()?;
         Ok(self.is_noted(&note)? && is_free(&note)?)
     }
@@ -109,7 +119,8 @@ impl Switch {
             fs::write(&self.path, OFF)?;
             note.set_len(0)?;
         }
-        // The descriptor may be open in a process that is being started, so the lock is released explicitly.
+        // The descriptor may be open in a process that is being started, so the lock is released
+        // explicitly.
         note.unlock()
     }
 
@@ -121,18 +132,25 @@ impl Switch {
     }
 
     fn prepare(&self) -> io::Result<()> {
-        let Some(run) = self.note.parent() else { return Ok(()) };
+        let Some(run) = self.note.parent() else {
+            return Ok(());
+        };
         // A directory that exists already may be open to the group of the daemon's socket.
-        if run.exists() { private::owned(run) } else { private::directory(run) }
+        if run.exists() {
+            private::owned(run)
+        } else {
+            private::directory(run)
+        }
     }
 
     fn take_turn(&self) -> io::Result<File> {
         let turn = open(&self.turn, true)?;
         match try_lock(&turn)? {
             Lock::Taken => Ok(turn),
-            Lock::Held | Lock::Foreign => {
-                Err(io::Error::new(io::ErrorKind::WouldBlock, format!("{} is locked", self.turn.display())))
-            }
+            Lock::Held | Lock::Foreign => Err(io::Error::new(
+                io::ErrorKind::WouldBlock,
+                format!("{} is locked", self.turn.display()),
+            )),
         }
     }
 }
@@ -148,5 +166,11 @@ fn is_free(note: &File) -> io::Result<bool> {
 
 fn open(path: &Path, create: bool) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW.bits().cast_signed();
-    File::options().read(true).write(true).create(create).mode(0o600).custom_flags(flags).open(path)
+    File::options()
+        .read(true)
+        .write(true)
+        .create(create)
+        .mode(0o600)
+        .custom_flags(flags)
+        .open(path)
 }

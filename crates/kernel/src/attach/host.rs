@@ -20,7 +20,8 @@ use crate::load::direction::LoadedDirection;
 use crate::load::pins::DeploymentPins;
 use crate::net::keeper::OffloadKeeper;
 
-/// The kernel objects that all probes share: epoch words, grace periods, dispatchers, and the directories of pins.
+/// The kernel objects that all probes share: epoch words, grace periods, dispatchers, and the
+/// directories of pins.
 #[derive(Debug)]
 pub struct Host {
     pub epochs: EpochWords,
@@ -29,14 +30,15 @@ pub struct Host {
     pub capabilities: Capabilities,
     /// The keeper of the changes that interfaces make to packets, for all probes.
     pub offloads: Arc<OffloadKeeper>,
-    /// The id of this boot of the machine. Ids of kernel objects have no meaning after another boot.
+    /// The id of this boot of the machine. Ids of kernel objects have no meaning after another
+    /// boot.
     pub boot_id: String,
     /// One directory of pins for each deployment.
     pub pins: PathBuf,
     /// The serial of the next deployment.
     pub serials: AtomicU64,
-    /// Serials whose pins could not be removed, for example because the process had no descriptors left.
-    /// [`Self::retry_removals`] tries again.
+    /// Serials whose pins could not be removed, for example because the process had no descriptors
+    /// left. [`Self::retry_removals`] tries again.
     pub unremoved: Mutex<Vec<u64>>,
 }
 
@@ -46,8 +48,8 @@ impl Host {
         self.serials.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Tells whether programs at `hook` were loaded for packets of several buffers. `recorded` is the value in their
-    /// record; a record of an earlier version has none.
+    /// Tells whether programs at `hook` were loaded for packets of several buffers. `recorded` is
+    /// the value in their record; a record of an earlier version has none.
     pub fn has_frags(&self, hook: Hook, recorded: Option<bool>) -> bool {
         recorded.unwrap_or_else(|| match hook.kind() {
             ProgramKind::Xdp => self.capabilities.kernel.xdp_frags,
@@ -55,8 +57,8 @@ impl Host {
         })
     }
 
-    /// Returns the index of the direction and the reason for each place where the programs of `probe` can't
-    /// be attached, because the programs there are of the other kind.
+    /// Returns the index of the direction and the reason for each place where the programs of
+    /// `probe` can't be attached, because the programs there are of the other kind.
     pub fn misfits(
         &self,
         probe: &str,
@@ -65,21 +67,29 @@ impl Host {
     ) -> Vec<(usize, String)> {
         let places = places::places(directions, interfaces);
         let reason = |(direction, place): &(usize, HookPoint)| {
-            let reason = self.dispatchers.misfit(place, probe, directions[*direction].plan.kind())?;
+            let reason =
+                self.dispatchers
+                    .misfit(place, probe, directions[*direction].plan.kind())?;
             Some((*direction, reason))
         };
         places.iter().filter_map(reason).collect()
     }
 
-    /// Tells whether libxdp's dispatcher must be able to call XDP programs for these interfaces: it is at one of
-    /// these interfaces, or other programs there were loaded for it.
+    /// Tells whether libxdp's dispatcher must be able to call XDP programs for these interfaces: it
+    /// is at one of these interfaces, or other programs there were loaded for it.
     pub fn is_beside_libxdp(&self, interfaces: &[AttachInterface]) -> bool {
-        interfaces.iter().any(|AttachInterface { netns, index, .. }| {
-            let by_place = self.dispatchers.by_place.lock();
-            let known = by_place.get(&(netns.id(), *index, Hook::Xdp.name(), false));
-            known.is_some_and(|(_, dispatcher)| kinds::of(&dispatcher.entries) == XdpKind::Joined)
-                || netns.run(|| libxdp::can_join(*index)).flatten().unwrap_or(false)
-        })
+        interfaces
+            .iter()
+            .any(|AttachInterface { netns, index, .. }| {
+                let by_place = self.dispatchers.by_place.lock();
+                let known = by_place.get(&(netns.id(), *index, Hook::Xdp.name(), false));
+                known.is_some_and(|(_, dispatcher)| {
+                    kinds::of(&dispatcher.entries) == XdpKind::Joined
+                }) || netns
+                    .run(|| libxdp::can_join(*index))
+                    .flatten()
+                    .unwrap_or(false)
+            })
     }
 
     /// Marks the serials up to `used` as used, so that no deployment gets them again.
@@ -87,8 +97,9 @@ impl Host {
         self.serials.fetch_max(used + 1, Ordering::Relaxed);
     }
 
-    /// Releases the slots of a deployment that no dispatcher calls any more. The kernel empties the slots after their
-    /// last user has released them. Waits until no CPU runs a program that called them.
+    /// Releases the slots of a deployment that no dispatcher calls any more. The kernel empties the
+    /// slots after their last user has released them. Waits until no CPU runs a program that called
+    /// them.
     pub fn release(&self, slots: impl IntoIterator<Item = Arc<Slots>>) {
         if let Err(error) = self.quiescer.quiesce() {
             tracing::error!(%error, "no grace period: slots of a replaced probe stay until the daemon ends");
@@ -106,7 +117,9 @@ impl Host {
 
     /// Removes pins that could not be removed before.
     pub fn retry_removals(&self) {
-        self.unremoved.lock().retain(|serial| DeploymentPins::new(&self.pins, *serial).remove().is_err());
+        self.unremoved
+            .lock()
+            .retain(|serial| DeploymentPins::new(&self.pins, *serial).remove().is_err());
     }
 }
 
@@ -114,7 +127,12 @@ impl Host {
 pub fn serials(pins: &Path) -> std::io::Result<Vec<u64>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(pins)? {
-        found.extend(entry?.file_name().to_str().and_then(|name| name.parse::<u64>().ok()));
+        found.extend(
+            entry?
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse::<u64>().ok()),
+        );
     }
     Ok(found)
 }

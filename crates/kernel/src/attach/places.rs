@@ -1,4 +1,5 @@
-//! The places of a probe: the interfaces that its configuration names, and the hooks where it is attached.
+//! The places of a probe: the interfaces that its configuration names, and the hooks where it is
+//! attached.
 
 use std::sync::Arc;
 
@@ -47,16 +48,33 @@ pub struct NotAttached {
 }
 
 /// Returns every hook that directions need on `interfaces`, each with the index of its direction.
-pub fn places(directions: &[LoadedDirection], interfaces: &[AttachInterface]) -> Vec<(usize, HookPoint)> {
+pub fn places(
+    directions: &[LoadedDirection],
+    interfaces: &[AttachInterface],
+) -> Vec<(usize, HookPoint)> {
     let of = |(direction, loaded): (usize, &LoadedDirection)| {
         let AttachRequest { hook, position, .. } = loaded.plan.attach;
         let own = loaded.plan.own_interface.as_ref().map(|own| own.index);
-        let served =
-            interfaces.iter().filter(move |interface| own.is_none_or(|own| own == interface.named_by));
-        served.map(move |AttachInterface { netns, name, index, .. }| {
-            let (netns, interface) = (netns.clone(), name.clone());
-            (direction, HookPoint { netns, interface, ifindex: *index, hook, position })
-        })
+        let served = interfaces
+            .iter()
+            .filter(move |interface| own.is_none_or(|own| own == interface.named_by));
+        served.map(
+            move |AttachInterface {
+                      netns, name, index, ..
+                  }| {
+                let (netns, interface) = (netns.clone(), name.clone());
+                (
+                    direction,
+                    HookPoint {
+                        netns,
+                        interface,
+                        ifindex: *index,
+                        hook,
+                        position,
+                    },
+                )
+            },
+        )
     };
     directions.iter().enumerate().flat_map(of).collect()
 }

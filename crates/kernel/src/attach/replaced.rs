@@ -35,10 +35,14 @@ impl<'a> ReplacedDeployment<'a> {
 
     /// Puts the replaced deployment back at `place`, in the place of `instead_of`.
     pub fn put_back(self, place: &HookPoint, instead_of: DeploymentId) -> Result<(), AttachError> {
-        let Some(at) = self.at(place) else { return Ok(()) };
+        let Some(at) = self.at(place) else {
+            return Ok(());
+        };
         match self {
             Self::Nothing => Ok(()),
-            Self::Attached(attached) => attached.call(at.direction, place, Some(instead_of)).map(drop),
+            Self::Attached(attached) => attached
+                .call(at.direction, place, Some(instead_of))
+                .map(drop),
             Self::Held(held) => held.call_again(at.direction, place, instead_of),
         }
     }

@@ -28,10 +28,11 @@ pub struct LoadedDirection {
 }
 
 impl LoadedDirection {
-    /// Tells whether each verdict that the programs can return takes effect without a change, so that a dispatcher need
-    /// not look at it.
+    /// Tells whether each verdict that the programs can return takes effect without a change, so
+    /// that a dispatcher need not look at it.
     pub fn stands(&self) -> bool {
-        self.verdicts.stand(self.plan.attach.hook, self.plan.attach.verdict)
+        self.verdicts
+            .stand(self.plan.attach.hook, self.plan.attach.verdict)
     }
 
     /// Tells whether the map that a metric reads is a map of the replaced deployment.
@@ -39,7 +40,8 @@ impl LoadedDirection {
         self.own.inherited[self.plan.metrics[metric].map].is_taken_over()
     }
 
-    /// Returns the directions of the replaced deployment whose map continues in the map that a metric reads.
+    /// Returns the directions of the replaced deployment whose map continues in the map that a
+    /// metric reads.
     pub fn origins(&self, metric: usize) -> &[usize] {
         &self.own.origins[self.plan.metrics[metric].map]
     }

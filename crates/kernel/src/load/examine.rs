@@ -1,5 +1,5 @@
-//! All work on an object before the kernel sees it. It runs in a separate process, because a bad object may
-//! crash it.
+//! All work on an object before the kernel sees it. It runs in a separate process, because a bad
+//! object may crash it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::trial::options;
 use twinprobe_ebpf_common::request::AttachRequest;
 use twinprobe_faults::crash;
 
-/// Parses, plans, relocates and judges an object as a load does. The result is dropped, and the load computes it
-/// again.
+/// Parses, plans, relocates and judges an object as a load does. The result is dropped, and the
+/// load computes it again.
 pub fn examine(elf: &[u8], hook: Hook, entry: Option<&str>) {
     let attach = AttachRequest {
         hook,
@@ -48,8 +48,12 @@ pub fn examine(elf: &[u8], hook: Hook, entry: Option<&str>) {
     };
     crash::point("examined");
     let (plan, objects, _) = ProbePlan::build([(request, elf)], &[], facts);
-    let (Some(plan), Some(object)) = (plan.directions.first(), objects.first()) else { return };
-    let Ok(resolved) = bind::resolve(object) else { return };
+    let (Some(plan), Some(object)) = (plan.directions.first(), objects.first()) else {
+        return;
+    };
+    let Ok(resolved) = bind::resolve(object) else {
+        return;
+    };
     if admission::references(plan, object, &resolved).is_ok()
         && let Ok(function) = bind::link(resolved.into_owned(), plan)
     {

@@ -15,7 +15,11 @@ pub fn fill(map: &MapPlan, fd: BorrowedFd<'_>) -> Result<(), KernelError> {
     }
     let failed = |source| KernelError::new("filling", format!("map {}", map.name), source);
     let is_percpu = MapKind::from_bpf_type(map.spec.map_type).is_some_and(MapKind::is_percpu);
-    let copies = if is_percpu { cpus::possible_cpus().map_err(failed)? } else { 1 };
+    let copies = if is_percpu {
+        cpus::possible_cpus().map_err(failed)?
+    } else {
+        1
+    };
     let mut value = Vec::new();
     for entry in &map.fill {
         value.clear();

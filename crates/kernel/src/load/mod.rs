@@ -1,4 +1,5 @@
-//! The loading of a probe: maps, programs, pins, and the content taken over from an earlier deployment.
+//! The loading of a probe: maps, programs, pins, and the content taken over from an earlier
+//! deployment.
 
 pub mod bind;
 pub mod both;

@@ -1,4 +1,5 @@
-//! The pins of one deployment of a probe, and the record by which a later daemon recognises the pinned objects.
+//! The pins of one deployment of a probe, and the record by which a later daemon recognises the
+//! pinned objects.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -18,8 +19,8 @@ use crate::sys::prog::{self, ProgIdentity};
 /// The record of a deployment's kernel objects, which is kept on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deployment {
-    /// The id of the boot (`/proc/sys/kernel/random/boot_id`): ids of kernel objects have no meaning after another
-    /// boot.
+    /// The id of the boot (`/proc/sys/kernel/random/boot_id`): ids of kernel objects have no
+    /// meaning after another boot.
     pub boot_id: String,
     /// The deployment's number, which names its directory of pins.
     pub serial: u64,
@@ -33,12 +34,21 @@ pub struct Deployment {
 impl Deployment {
     /// Returns the names of the maps that both directions use.
     pub fn common_maps(&self) -> Vec<String> {
-        let Some((ingress, others)) = self.directions.split_first() else { return Vec::new() };
+        let Some((ingress, others)) = self.directions.split_first() else {
+            return Vec::new();
+        };
         // The directions of the first interface come first where each interface has its own.
         let of_interface = |other: &&DirectionRecord| other.interface == ingress.interface;
-        let Some(egress) = others.iter().find(of_interface) else { return Vec::new() };
+        let Some(egress) = others.iter().find(of_interface) else {
+            return Vec::new();
+        };
         let is_common = |map: &&MapRecord| egress.maps.contains(map);
-        ingress.maps.iter().filter(is_common).map(|map| map.name.clone()).collect()
+        ingress
+            .maps
+            .iter()
+            .filter(is_common)
+            .map(|map| map.name.clone())
+            .collect()
     }
 }
 
@@ -49,8 +59,8 @@ pub struct DirectionRecord {
     /// The index of the interface that the direction serves; `None` if it serves all interfaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<usize>,
-    /// True if the programs take packets of several buffers; `None` in a record of an earlier version, which loaded all
-    /// XDP programs for such packets where the kernel has them.
+    /// True if the programs take packets of several buffers; `None` in a record of an earlier
+    /// version, which loaded all XDP programs for such packets where the kernel has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frags: Option<bool>,
     /// True if the programs were loaded to be called through libxdp's dispatcher.
@@ -71,11 +81,28 @@ pub struct MapRecord {
 impl DirectionRecord {
     pub fn new(loaded: &LoadedDirection) -> Result<Self, KernelError> {
         let direction = loaded.plan.direction();
-        let failed = |source| KernelError::new("identification", format!("the {direction} programs"), source);
-        let programs = loaded.programs.each().iter().map(|program| prog::prog_identity(program.as_fd()));
+        let failed = |source| {
+            KernelError::new(
+                "identification",
+                format!("the {direction} programs"),
+                source,
+            )
+        };
+        let programs = loaded
+            .programs
+            .each()
+            .iter()
+            .map(|program| prog::prog_identity(program.as_fd()));
         let maps = loaded.own.each().map(|(map, fds)| {
-            let ids: io::Result<Vec<u32>> = fds.each().iter().map(|fd| map::map_id(fd.as_fd())).collect();
-            Ok(MapRecord { name: map.name.clone(), ids: ids? })
+            let ids: io::Result<Vec<u32>> = fds
+                .each()
+                .iter()
+                .map(|fd| map::map_id(fd.as_fd()))
+                .collect();
+            Ok(MapRecord {
+                name: map.name.clone(),
+                ids: ids?,
+            })
         });
         Ok(Self {
             direction: direction.to_owned(),
@@ -96,14 +123,14 @@ impl DirectionRecord {
 }
 
 const NOTE: &str = "note";
-/// The version of notes about sampled probes. Daemons that do not know this version would call such programs for every
-/// packet.
+/// The version of notes about sampled probes. Daemons that do not know this version would call such
+/// programs for every packet.
 const NOTE_VERSION: u32 = 2;
 /// The version of notes that earlier daemons know as well.
 const NOTE_VERSION_UNSAMPLED: u32 = 1;
 
-/// The facts about a deployment that a later daemon needs to let the deployment continue unchanged, although its stored
-/// configuration can't be read. The note is pinned with the deployment.
+/// The facts about a deployment that a later daemon needs to let the deployment continue unchanged,
+/// although its stored configuration can't be read. The note is pinned with the deployment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
     /// The version of the note's format.
@@ -140,7 +167,11 @@ pub struct NotedDirection {
 }
 
 impl Note {
-    pub fn new(identity: Identity<'_>, record: &Deployment, loaded: &[LoadedDirection]) -> io::Result<Self> {
+    pub fn new(
+        identity: Identity<'_>,
+        record: &Deployment,
+        loaded: &[LoadedDirection],
+    ) -> io::Result<Self> {
         let directions = loaded.iter().map(|loaded| {
             let attach = loaded.plan.attach;
             Ok(NotedDirection {
@@ -156,9 +187,15 @@ impl Note {
             })
         });
         let directions = directions.collect::<io::Result<Vec<NotedDirection>>>()?;
-        let is_sampled = directions.iter().any(|direction| direction.sample.is_some());
+        let is_sampled = directions
+            .iter()
+            .any(|direction| direction.sample.is_some());
         Ok(Self {
-            version: if is_sampled { NOTE_VERSION } else { NOTE_VERSION_UNSAMPLED },
+            version: if is_sampled {
+                NOTE_VERSION
+            } else {
+                NOTE_VERSION_UNSAMPLED
+            },
             probe: identity.probe.to_owned(),
             netns: identity.netns.map(Path::to_owned),
             order: record.order,
@@ -175,7 +212,8 @@ pub struct Identity<'a> {
     pub netns: Option<&'a Path>,
 }
 
-/// The directory of pins of one deployment. Maps are numbered, because names in bpffs must not have dots.
+/// The directory of pins of one deployment. Maps are numbered, because names in bpffs must not have
+/// dots.
 #[derive(Debug)]
 pub struct DeploymentPins(PathBuf);
 
@@ -211,7 +249,9 @@ impl DeploymentPins {
     /// Opens the pinned program with this id.
     pub fn program_with_id(&self, id: u32) -> io::Result<OwnedFd> {
         for entry in std::fs::read_dir(&self.0)? {
-            let Ok(program) = object::obj_get(&entry?.path()) else { continue };
+            let Ok(program) = object::obj_get(&entry?.path()) else {
+                continue;
+            };
             if prog::prog_identity(program.as_fd()).is_ok_and(|identity| identity.id == id) {
                 return Ok(program);
             }
@@ -220,8 +260,17 @@ impl DeploymentPins {
     }
 
     /// Opens a pinned map of a twin. Fails with the reason unless it is the map of the record.
-    pub fn open_map(&self, record: &DirectionRecord, name: &str, twin: usize) -> Result<OwnedFd, String> {
-        let found = record.maps.iter().enumerate().find(|(_, map)| map.name == name);
+    pub fn open_map(
+        &self,
+        record: &DirectionRecord,
+        name: &str,
+        twin: usize,
+    ) -> Result<OwnedFd, String> {
+        let found = record
+            .maps
+            .iter()
+            .enumerate()
+            .find(|(_, map)| map.name == name);
         let id = found.and_then(|(index, map)| Some((index, *map.ids.get(twin)?)));
         let (index, id) = id.ok_or_else(|| format!("map {name} is not in the record"))?;
         check(&self.map(&record.pin_name(), index, twin), &id, map::map_id)
@@ -281,8 +330,8 @@ fn check<T: PartialEq + std::fmt::Debug>(
     expected: &T,
     identify: impl Fn(BorrowedFd<'_>) -> io::Result<T>,
 ) -> Result<OwnedFd, String> {
-    let object =
-        object::obj_get(path).map_err(|error| format!("{} can't be opened: {error}", path.display()))?;
+    let object = object::obj_get(path)
+        .map_err(|error| format!("{} can't be opened: {error}", path.display()))?;
     match identify(object.as_fd()) {
         Ok(found) if found == *expected => Ok(object),
         Ok(found) => Err(format!("{} is {found:?}, not {expected:?}", path.display())),
@@ -296,5 +345,7 @@ pub fn remove_directory(path: &Path) -> io::Result<()> {
 }
 
 pub fn boot_id() -> io::Result<String> {
-    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?
+        .trim()
+        .to_owned())
 }

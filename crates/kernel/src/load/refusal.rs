@@ -17,7 +17,9 @@ pub fn map_finding(plan: &DirectionPlan, error: &KernelError) -> Finding {
             "; its type, sizes, flags or max_entries do not go together (a key of LPM_TRIE has 4 bytes for its length, and 1 to 256 \
              for the prefix), or this kernel has no maps of its type"
         }
-        libc::E2BIG | libc::ENOMEM => "; it is larger than the kernel allows, lower max_entries or the sizes",
+        libc::E2BIG | libc::ENOMEM => {
+            "; it is larger than the kernel allows, lower max_entries or the sizes"
+        }
         libc::EPERM => {
             "; the daemon needs CAP_BPF, and CAP_SYS_RESOURCE where maps count as locked memory (before Linux 5.11)"
         }

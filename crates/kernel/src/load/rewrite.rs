@@ -1,5 +1,5 @@
-//! The exchange of instructions in programs. Jumps, calls and the information about source lines are
-//! adapted.
+//! The exchange of instructions in programs. Jumps, calls and the information about source lines
+//! are adapted.
 
 use aya_obj::Function;
 use aya_obj::generated::bpf_insn;
@@ -28,27 +28,31 @@ pub enum Rewriting {
     Keep,
     /// These instructions replace the instruction.
     Replace(Vec<bpf_insn>),
-    /// These instructions are inserted before the instruction. A call of a function that begins at the
-    /// instruction runs them, but a jump to the instruction does not.
+    /// These instructions are inserted before the instruction. A call of a function that begins at
+    /// the instruction runs them, but a jump to the instruction does not.
     Begin(Vec<bpf_insn>),
 }
 
-/// Returns the function with `instructions` instead of its own, after `change` has been applied to each of
-/// them.
+/// Returns the function with `instructions` instead of its own, after `change` has been applied to
+/// each of them.
 pub fn rewrite(
     function: &Function,
     instructions: &[bpf_insn],
     change: impl Fn(InstructionIndex, &bpf_insn) -> Rewriting,
 ) -> Result<(Function, Vec<bpf_insn>), TooLong> {
     let mut changes = Vec::with_capacity(instructions.len());
-    // The new place of each instruction with its preceding instructions, and the new target of jumps to it.
-    // Both lists contain the program's end as well.
+    // The new place of each instruction with its preceding instructions, and the new target of
+    // jumps to it. Both lists contain the program's end as well.
     let (mut starts, mut places) = (Vec::new(), Vec::new());
     let mut end = 0;
     let mut is_half = false;
     for (at, insn) in instructions.iter().enumerate() {
         // The second half of a load of 64 bits is not an instruction.
-        let change = if is_half { Rewriting::Keep } else { change(at, insn) };
+        let change = if is_half {
+            Rewriting::Keep
+        } else {
+            change(at, insn)
+        };
         is_half = !is_half && insn.code == LOAD_64;
         starts.push(end);
         let (before, length) = match &change {
@@ -102,8 +106,20 @@ pub fn rewrite(
     }
     let mut function = function.clone();
     // Instructions in front of a function's first one belong to the function and its first line.
-    let moved = |offset: &mut u32| *offset = starts.get(*offset as usize).map_or(*offset, |to| *to as u32);
-    function.func_info.func_info.iter_mut().for_each(|record| moved(&mut record.insn_off));
-    function.line_info.line_info.iter_mut().for_each(|record| moved(&mut record.insn_off));
+    let moved = |offset: &mut u32| {
+        *offset = starts
+            .get(*offset as usize)
+            .map_or(*offset, |to| *to as u32)
+    };
+    function
+        .func_info
+        .func_info
+        .iter_mut()
+        .for_each(|record| moved(&mut record.insn_off));
+    function
+        .line_info
+        .line_info
+        .iter_mut()
+        .for_each(|record| moved(&mut record.insn_off));
     Ok((function, out))
 }

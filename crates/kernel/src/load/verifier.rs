@@ -11,8 +11,8 @@ const LOG_BYTES: usize = (16 << 20) - 1;
 pub const STATISTICS_BYTES: usize = 16 << 10;
 /// The most instructions that the verifier follows (`BPF_COMPLEXITY_LIMIT_INSNS` of the kernel).
 const MOST_VERIFIED: u64 = 1_000_000;
-/// The number of bytes that are kept of a long log. A program that is too complex produces megabytes, and only the
-/// beginning and the end show the reason.
+/// The number of bytes that are kept of a long log. A program that is too complex produces
+/// megabytes, and only the beginning and the end show the reason.
 const LOG_HEAD: usize = 4 << 10;
 const LOG_TAIL: usize = 60 << 10;
 
@@ -36,8 +36,9 @@ pub fn load(program: &ProgLoad<'_>) -> Result<OwnedFd, VerifierRefusal> {
     load_verified(program).map(|(fd, _)| fd)
 }
 
-/// Loads a program, and returns the number of instructions that the verifier has followed. The first attempt writes no
-/// log of the verifier's steps, which is faster. A refused program is loaded again with such a log.
+/// Loads a program, and returns the number of instructions that the verifier has followed. The
+/// first attempt writes no log of the verifier's steps, which is faster. A refused program is
+/// loaded again with such a log.
 pub fn load_verified(program: &ProgLoad<'_>) -> Result<(OwnedFd, u64), VerifierRefusal> {
     let mut statistics = vec![0_u8; STATISTICS_BYTES];
     let error = match prog::prog_load(program, Some((LOG_STATISTICS, &mut statistics))) {
@@ -48,17 +49,24 @@ pub fn load_verified(program: &ProgLoad<'_>) -> Result<(OwnedFd, u64), VerifierR
     match prog::prog_load(program, Some((LOG_STEPS, &mut buffer))) {
         Ok(fd) => Ok((fd, MOST_VERIFIED)),
         Err(_) => {
-            let end = buffer.iter().position(|byte| *byte == 0).unwrap_or(buffer.len());
+            let end = buffer
+                .iter()
+                .position(|byte| *byte == 0)
+                .unwrap_or(buffer.len());
             Err(explain(&error, shorten(&buffer[..end])))
         }
     }
 }
 
-/// Returns the number of instructions that the verifier has followed, according to its statistics. If the statistics
-/// lack the number, returns the largest possible number.
+/// Returns the number of instructions that the verifier has followed, according to its statistics.
+/// If the statistics lack the number, returns the largest possible number.
 pub fn verified(statistics: &str) -> u64 {
-    let number = statistics.lines().find_map(|line| line.strip_prefix("processed "));
-    number.and_then(|words| words.split(' ').next()?.parse().ok()).unwrap_or(MOST_VERIFIED)
+    let number = statistics
+        .lines()
+        .find_map(|line| line.strip_prefix("processed "));
+    number
+        .and_then(|words| words.split(' ').next()?.parse().ok())
+        .unwrap_or(MOST_VERIFIED)
 }
 
 fn shorten(log: &[u8]) -> String {
@@ -75,7 +83,12 @@ fn shorten(log: &[u8]) -> String {
 }
 
 fn explain(error: &io::Error, log: String) -> VerifierRefusal {
-    let mut refusal = VerifierRefusal { message: String::new(), instruction: None, quoted: None, log };
+    let mut refusal = VerifierRefusal {
+        message: String::new(),
+        instruction: None,
+        quoted: None,
+        log,
+    };
     let mut words = Vec::new();
     for line in refusal.log.lines() {
         let line = line.trim_end();
@@ -90,7 +103,8 @@ fn explain(error: &io::Error, log: String) -> VerifierRefusal {
             words.push(without_instruction(line.trim()));
         }
     }
-    // A message of the verifier may have several lines: the particular line comes before the general one.
+    // A message of the verifier may have several lines: the particular line comes before the
+    // general one.
     let verdict = words[words.len().saturating_sub(VERDICT_LINES)..].join(": ");
     refusal.message = match Some(verdict).filter(|verdict| !verdict.is_empty()) {
         Some(verdict) => {
@@ -110,7 +124,8 @@ fn explain(error: &io::Error, log: String) -> VerifierRefusal {
     refusal
 }
 
-/// Returns an explanation for a message in which the verifier does not name the missing feature of the kernel.
+/// Returns an explanation for a message in which the verifier does not name the missing feature of
+/// the kernel.
 fn missing(verdict: &str) -> Option<&'static str> {
     const MISSING: [(&str, &str); 5] = [
         (
@@ -118,25 +133,40 @@ fn missing(verdict: &str) -> Option<&'static str> {
             "invalid func unknown#195896080",
             "this line follows a type or field that this kernel does not have (CO-RE): test for it by bpf_core_field_exists",
         ),
-        ("invalid func unknown#", "this kernel does not have the helper function of this number"),
+        (
+            "invalid func unknown#",
+            "this kernel does not have the helper function of this number",
+        ),
         (
             "BPF_STX uses reserved fields",
             "this kernel has no atomic operations that give back a value (Linux 5.12)",
         ),
-        ("unknown opcode", "this kernel does not have this instruction"),
+        (
+            "unknown opcode",
+            "this kernel does not have this instruction",
+        ),
         (
             "tail_calls are not allowed in",
             "this kernel has no tail calls from subprograms (x86-64: Linux 5.10, arm64: Linux 6.0, with \
              net.core.bpf_jit_enable=1)",
         ),
     ];
-    MISSING.iter().find(|(words, _)| verdict.contains(words)).map(|(_, what)| *what)
+    MISSING
+        .iter()
+        .find(|(words, _)| verdict.contains(words))
+        .map(|(_, what)| *what)
 }
 
-/// Returns the number of the instruction in a line of the log: `12: (07) r1 += 8 ...` or `12: R1=...`.
+/// Returns the number of the instruction in a line of the log: `12: (07) r1 += 8 ...` or `12:
+/// R1=...`.
 fn instruction_number(line: &str) -> Option<u32> {
     let (number, rest) = line.split_once(':')?;
-    let number = number.trim_start_matches("from ").split(' ').next()?.parse().ok()?;
+    let number = number
+        .trim_start_matches("from ")
+        .split(' ')
+        .next()?
+        .parse()
+        .ok()?;
     (rest.is_empty() || rest.starts_with(' ')).then_some(number)
 }
 
@@ -186,7 +216,9 @@ mod tests {
     fn the_verdict_the_instruction_and_the_quoted_line_are_found() {
         let refusal = explain(&io::Error::from_raw_os_error(libc::EACCES), LOG.into());
         assert!(
-            refusal.message.ends_with("R0 invalid mem access 'map_value_or_null'"),
+            refusal
+                .message
+                .ends_with("R0 invalid mem access 'map_value_or_null'"),
             "{}",
             refusal.message
         );
@@ -200,7 +232,11 @@ mod tests {
             cur state: R0=map_value(map=seen,ks=4,vs=16) R10=fp0\nold state: R0=map_value(map=seen,ks=4,vs=16) R10=fp0\n\
             processed 99 insns (limit 1000000) max_states_per_insn 1 total_states 4 peak_states 4 mark_read 1\n";
         let refusal = explain(&io::Error::from_raw_os_error(libc::EINVAL), log.into());
-        assert!(refusal.message.ends_with(": infinite loop detected"), "{}", refusal.message);
+        assert!(
+            refusal.message.ends_with(": infinite loop detected"),
+            "{}",
+            refusal.message
+        );
         assert_eq!(refusal.instruction, Some(78));
     }
 
@@ -208,7 +244,13 @@ mod tests {
     fn what_the_kernel_lacks_is_named() {
         let log = "BPF_STX uses reserved fields\nprocessed 0 insns (limit 1000000) max_states_per_insn 0\n";
         let refusal = explain(&io::Error::from_raw_os_error(libc::EINVAL), log.into());
-        assert!(refusal.message.contains("fields; this kernel has no atomic"), "{}", refusal.message);
+        assert!(
+            refusal
+                .message
+                .contains("fields; this kernel has no atomic"),
+            "{}",
+            refusal.message
+        );
         assert_eq!(missing("R0 invalid mem access 'map_value_or_null'"), None);
     }
 
@@ -227,7 +269,12 @@ mod tests {
 
     #[test]
     fn a_long_log_keeps_head_and_tail() {
-        let log = [vec![b'a'; LOG_HEAD], vec![b'\xff'; 8 << 20], b"the end".to_vec()].concat();
+        let log = [
+            vec![b'a'; LOG_HEAD],
+            vec![b'\xff'; 8 << 20],
+            b"the end".to_vec(),
+        ]
+        .concat();
         let short = shorten(&log);
         assert!(short.starts_with("aaa") && short.ends_with("the end"));
         assert!(short.len() < 4 * (LOG_HEAD + LOG_TAIL));

@@ -1,5 +1,6 @@
-//! The cgroups of pods, and the processes in them. Kubelets name cgroups by the pod's uid: `kubepods/burstable/podUID`
-//! (cgroupfs), or `kubepods-burstable-podUID.slice` with `_` for `-` (systemd).
+//! The cgroups of pods, and the processes in them. Kubelets name cgroups by the pod's uid:
+//! `kubepods/burstable/podUID` (cgroupfs), or `kubepods-burstable-podUID.slice` with `_` for `-`
+//! (systemd).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,8 +13,9 @@ const DEPTH: usize = 12;
 const CGROUPS: usize = 1 << 16;
 const PROCESSES: usize = 256;
 
-/// Finds the cgroups of pods below `root`, and the processes in them. A pod without a cgroup is not in the result. Fails if the
-/// root can't be read. A cgroup that disappears during the search has no processes.
+/// Finds the cgroups of pods below `root`, and the processes in them. A pod without a cgroup is not
+/// in the result. Fails if the root can't be read. A cgroup that disappears during the search has
+/// no processes.
 pub fn processes<'a>(
     root: &Path,
     uids: impl Iterator<Item = &'a str>,
@@ -36,7 +38,8 @@ pub fn processes<'a>(
         }
         match uid_in(&path).map(|uid| names.get(uid)) {
             Some(Some(uid)) => {
-                // With cgroups of version 1 a pod has a cgroup for each controller, with the same processes.
+                // With cgroups of version 1 a pod has a cgroup for each controller, with the same
+                // processes.
                 let processes = found.entry(uid).or_default();
                 if processes.is_empty() {
                     gather(&path, processes, 0);
@@ -45,7 +48,12 @@ pub fn processes<'a>(
             // A pod has no pods in it.
             Some(None) => {}
             None if depth < DEPTH => {
-                open.extend(children(&path).into_iter().flatten().map(|path| (path, depth + 1)));
+                open.extend(
+                    children(&path)
+                        .into_iter()
+                        .flatten()
+                        .map(|path| (path, depth + 1)),
+                );
             }
             None => {}
         }
@@ -53,7 +61,8 @@ pub fn processes<'a>(
     Ok(found)
 }
 
-/// Returns the uid in the name of a pod's cgroup. If systemd has made the cgroup, the uid has `_` instead of `-`.
+/// Returns the uid in the name of a pod's cgroup. If systemd has made the cgroup, the uid has `_`
+/// instead of `-`.
 fn uid_in(path: &Path) -> Option<&str> {
     let name = path.file_name()?.to_str()?;
     let own = match name.strip_suffix(".slice") {
@@ -61,17 +70,26 @@ fn uid_in(path: &Path) -> Option<&str> {
         None => name,
     };
     // `pods` and `podruntime` don't name a pod.
-    own.strip_prefix("pod").filter(|uid| uid.bytes().any(|byte| byte.is_ascii_digit() || byte == b'-'))
+    own.strip_prefix("pod").filter(|uid| {
+        uid.bytes()
+            .any(|byte| byte.is_ascii_digit() || byte == b'-')
+    })
 }
 
 /// Adds the processes of a cgroup, and of the cgroups in it.
 fn gather(cgroup: &Path, processes: &mut BTreeSet<u32>, depth: usize) {
     let text = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
     // 0 is a process that this process can't see.
-    let pids = text.lines().filter_map(|line| line.parse().ok()).filter(|pid: &u32| *pid != 0);
+    let pids = text
+        .lines()
+        .filter_map(|line| line.parse().ok())
+        .filter(|pid: &u32| *pid != 0);
     processes.extend(pids.take(PROCESSES.saturating_sub(processes.len())));
     if depth < DEPTH && processes.len() < PROCESSES {
-        children(cgroup).into_iter().flatten().for_each(|child| gather(&child, processes, depth + 1));
+        children(cgroup)
+            .into_iter()
+            .flatten()
+            .for_each(|child| gather(&child, processes, depth + 1));
     }
 }
 
@@ -96,15 +114,36 @@ mod tests {
             fs::write(path.join("cgroup.procs"), processes).unwrap();
         };
         make("system.slice/podruntime", "7\n");
-        make(&format!("kubepods/burstable/pod{}/inner", uid('1')), "11\n12\n");
-        let slice = format!("kubepods-besteffort-pod{}.slice", uid('2').replace('-', "_"));
-        make(&format!("kubepods.slice/kubepods-besteffort.slice/{slice}"), "");
-        make(&format!("kubepods.slice/kubepods-besteffort.slice/{slice}/cri-1.scope"), "0\n21\n");
+        make(
+            &format!("kubepods/burstable/pod{}/inner", uid('1')),
+            "11\n12\n",
+        );
+        let slice = format!(
+            "kubepods-besteffort-pod{}.slice",
+            uid('2').replace('-', "_")
+        );
+        make(
+            &format!("kubepods.slice/kubepods-besteffort.slice/{slice}"),
+            "",
+        );
+        make(
+            &format!("kubepods.slice/kubepods-besteffort.slice/{slice}/cri-1.scope"),
+            "0\n21\n",
+        );
         make("kubepods/pod0123456789abcdef0123456789abcdef", "31\n");
         make(&format!("kubepods/pod{}", uid('4')), "41\n");
-        let uids = [uid('1'), uid('2'), "0123456789abcdef0123456789abcdef".to_owned(), uid('3')];
+        let uids = [
+            uid('1'),
+            uid('2'),
+            "0123456789abcdef0123456789abcdef".to_owned(),
+            uid('3'),
+        ];
         let found = processes(root.path(), uids.iter().map(String::as_str)).unwrap();
-        let expected = [(&*uids[2], vec![31]), (&uids[0], vec![11, 12]), (&uids[1], vec![21])];
+        let expected = [
+            (&*uids[2], vec![31]),
+            (&uids[0], vec![11, 12]),
+            (&uids[1], vec![21]),
+        ];
         let expected = expected.map(|(uid, pids)| (uid, pids.into_iter().collect()));
         assert_eq!(found, BTreeMap::from(expected));
         assert!(processes(&root.path().join("none"), std::iter::empty()).is_err());

@@ -25,9 +25,18 @@ impl Interfaces {
         Some((name, *index))
     }
 
-    pub fn insert(&mut self, name: &str, index: u32, alternatives: impl IntoIterator<Item = String>) {
+    pub fn insert(
+        &mut self,
+        name: &str,
+        index: u32,
+        alternatives: impl IntoIterator<Item = String>,
+    ) {
         self.by_name.insert(name.to_owned(), index);
-        self.alternatives.extend(alternatives.into_iter().map(|alternative| (alternative, name.to_owned())));
+        self.alternatives.extend(
+            alternatives
+                .into_iter()
+                .map(|alternative| (alternative, name.to_owned())),
+        );
     }
 }
 
@@ -52,7 +61,10 @@ mod tests {
         named.ip("link add tpa type veth peer name tpb");
         named.ip("link property add dev tpa altname tp-other");
         let interfaces = list(&netns).unwrap();
-        assert!(interfaces.by_name.keys().eq(["lo", "tpa", "tpb"]), "{interfaces:?}");
+        assert!(
+            interfaces.by_name.keys().eq(["lo", "tpa", "tpb"]),
+            "{interfaces:?}"
+        );
         let index = interfaces.by_name["tpa"];
         assert_eq!(interfaces.find("tpa"), Some(("tpa", index)));
         assert_eq!(interfaces.find("tp-other"), Some(("tpa", index)));
@@ -69,6 +81,12 @@ mod tests {
         for i in 0..50 {
             named.ip(&format!("link add tpa{i} type veth peer name tpb{i}"));
         }
-        assert_eq!(list(&Netns::open(&named.path()).unwrap()).unwrap().by_name.len(), 101);
+        assert_eq!(
+            list(&Netns::open(&named.path()).unwrap())
+                .unwrap()
+                .by_name
+                .len(),
+            101
+        );
     }
 }

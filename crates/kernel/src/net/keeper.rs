@@ -1,6 +1,7 @@
-//! The keeper of facts about the changes that interfaces make to packets, for all probes. A query holds the kernel's lock of all
-//! links, so queries are rare: at intervals, and about a link after the kernel has reported its change. The kernel reports a
-//! change of offloads before `ethtool` ends.
+//! The keeper of facts about the changes that interfaces make to packets, for all probes. A query
+//! holds the kernel's lock of all links, so queries are rare: at intervals, and about a link after
+//! the kernel has reported its change. The kernel reports a change of offloads before `ethtool`
+//! ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,7 +17,8 @@ use crate::net::rtnl::socket::{Link, Message, NetlinkSocket};
 #[derive(Debug, Default)]
 pub struct OffloadKeeper(Mutex<BTreeMap<u64, KeptNamespace>>);
 
-/// The stored facts about an interface; `None` if the interface does not exist, or can't be queried.
+/// The stored facts about an interface; `None` if the interface does not exist, or can't be
+/// queried.
 pub type KeptAnswer = Option<Arc<Offloads>>;
 
 #[derive(Debug)]
@@ -24,7 +26,8 @@ struct KeptNamespace {
     /// The socket that receives changes of links; without it, only the next look finds them.
     events: Option<NetlinkSocket>,
     known: BTreeMap<u32, KnownAnswer>,
-    /// The number of the kernel's messages so far. Each answer stores the number at the time of its query.
+    /// The number of the kernel's messages so far. Each answer stores the number at the time of its
+    /// query.
     told: u64,
 }
 
@@ -42,12 +45,18 @@ impl KeptNamespace {
     fn new(netns: &Netns) -> Self {
         let events = NetlinkSocket::subscribe(netns, libc::RTMGRP_LINK as u32);
         let events = events.inspect_err(note).ok();
-        Self { events, known: BTreeMap::new(), told: 0 }
+        Self {
+            events,
+            known: BTreeMap::new(),
+            told: 0,
+        }
     }
 
     /// Reads the kernel's messages since the last call. This never waits.
     fn hear(&mut self) {
-        let Some(events) = &mut self.events else { return };
+        let Some(events) = &mut self.events else {
+            return;
+        };
         loop {
             let messages = match events.receive() {
                 Ok(messages) => messages,
@@ -55,23 +64,29 @@ impl KeptNamespace {
                 // Messages are missing: any link may differ.
                 Err(_) => {
                     self.told += 1;
-                    self.known.values_mut().for_each(|known| known.is_fresh = false);
+                    self.known
+                        .values_mut()
+                        .for_each(|known| known.is_fresh = false);
                     continue;
                 }
             };
             for message in messages {
                 if let Message::Here(Link { index, .. }) | Message::Gone(index) = message {
                     self.told += 1;
-                    let is_of =
-                        |(of, known): &(&u32, &mut KnownAnswer)| **of == index || known.peer == Some(index);
-                    self.known.iter_mut().filter(is_of).for_each(|(_, known)| known.is_fresh = false);
+                    let is_of = |(of, known): &(&u32, &mut KnownAnswer)| {
+                        **of == index || known.peer == Some(index)
+                    };
+                    self.known
+                        .iter_mut()
+                        .filter(is_of)
+                        .for_each(|(_, known)| known.is_fresh = false);
                 }
             }
         }
     }
 
-    /// Stores an answer with the number of messages at the time of its query, and returns the answer. Equal answers share one
-    /// object.
+    /// Stores an answer with the number of messages at the time of its query, and returns the
+    /// answer. Equal answers share one object.
     fn keep(&mut self, index: u32, answer: Option<Offloads>, told: u64) -> KeptAnswer {
         let peer = answer.as_ref().and_then(|offloads| offloads.peer_index);
         let before = self.known.remove(&index).and_then(|known| known.kept);
@@ -79,13 +94,21 @@ impl KeptNamespace {
             (Some(before), Some(now)) if *before == now => Some(before),
             (_, now) => now.map(Arc::new),
         };
-        self.known.insert(index, KnownAnswer { kept: kept.clone(), peer, is_fresh: told == self.told });
+        self.known.insert(
+            index,
+            KnownAnswer {
+                kept: kept.clone(),
+                peer,
+                is_fresh: told == self.told,
+            },
+        );
         kept
     }
 }
 
 impl OffloadKeeper {
-    /// Queries these interfaces again, and forgets all others. This may have to wait for the kernel.
+    /// Queries these interfaces again, and forgets all others. This may have to wait for the
+    /// kernel.
     pub fn look<'a>(&self, places: impl Iterator<Item = (&'a Netns, u32)>) {
         let wanted = by_namespace(places);
         // A kept descriptor would keep a namespace alive.
@@ -98,10 +121,14 @@ impl OffloadKeeper {
         }
     }
 
-    /// Returns the facts about each interface, in the order of the places. Only interfaces that are new here, or have changed,
-    /// cause a query to the kernel.
-    pub fn get<'a>(&self, places: impl Iterator<Item = (&'a Netns, u32)> + Clone) -> Vec<KeptAnswer> {
-        // A look may forget an interface at any moment, because it began before the probe was attached.
+    /// Returns the facts about each interface, in the order of the places. Only interfaces that are
+    /// new here, or have changed, cause a query to the kernel.
+    pub fn get<'a>(
+        &self,
+        places: impl Iterator<Item = (&'a Netns, u32)> + Clone,
+    ) -> Vec<KeptAnswer> {
+        // A look may forget an interface at any moment, because it began before the probe was
+        // attached.
         let mut found = BTreeMap::new();
         for (id, (netns, mut indices)) in by_namespace(places.clone()) {
             if let Some(namespace) = self.0.lock().get_mut(&id) {
@@ -117,22 +144,27 @@ impl OffloadKeeper {
                 found.extend(answers.map(|(index, kept)| ((id, index), kept)));
             }
         }
-        places.map(|(netns, index)| found.get(&(netns.id(), index)).cloned().flatten()).collect()
+        places
+            .map(|(netns, index)| found.get(&(netns.id(), index)).cloned().flatten())
+            .collect()
     }
 
-    /// Marks the stored facts about these interfaces as outdated, after a change that the kernel may not report: generic XDP has
-    /// got or lost a program.
+    /// Marks the stored facts about these interfaces as outdated, after a change that the kernel
+    /// may not report: generic XDP has got or lost a program.
     pub fn doubt<'a>(&self, places: impl Iterator<Item = (&'a Netns, u32)>) {
         let mut namespaces = self.0.lock();
         for (netns, index) in places {
-            if let Some(known) = namespaces.get_mut(&netns.id()).and_then(|of| of.known.get_mut(&index)) {
+            if let Some(known) = namespaces
+                .get_mut(&netns.id())
+                .and_then(|of| of.known.get_mut(&index))
+            {
                 known.is_fresh = false;
             }
         }
     }
 
-    /// Queries the kernel, and returns the answers. The lock is not held during the query, because the kernel may take long. If
-    /// the kernel can't be queried, the earlier answers stay valid.
+    /// Queries the kernel, and returns the answers. The lock is not held during the query, because
+    /// the kernel may take long. If the kernel can't be queried, the earlier answers stay valid.
     fn ask(&self, netns: &Netns, indices: &BTreeSet<u32>) -> BTreeMap<u32, KeptAnswer> {
         if !self.0.lock().contains_key(&netns.id()) {
             let namespace = KeptNamespace::new(netns);
@@ -172,7 +204,11 @@ fn by_namespace<'a>(
 ) -> BTreeMap<u64, (&'a Netns, BTreeSet<u32>)> {
     let mut wanted: BTreeMap<u64, (&Netns, BTreeSet<u32>)> = BTreeMap::new();
     for (netns, index) in places {
-        wanted.entry(netns.id()).or_insert_with(|| (netns, BTreeSet::new())).1.insert(index);
+        wanted
+            .entry(netns.id())
+            .or_insert_with(|| (netns, BTreeSet::new()))
+            .1
+            .insert(index);
     }
     wanted
 }
@@ -205,24 +241,39 @@ mod tests {
             named.ip("link add tpo type veth peer name tpp");
             let netns = Netns::open(&named.path()).unwrap();
             let index = interface::list(&netns).unwrap().by_name["tpa"];
-            Self { named, netns, keeper: OffloadKeeper::default(), index }
+            Self {
+                named,
+                netns,
+                keeper: OffloadKeeper::default(),
+                index,
+            }
         }
 
         fn get(&self) -> Arc<Offloads> {
-            self.keeper.get([(&self.netns, self.index)].into_iter()).remove(0).unwrap()
+            self.keeper
+                .get([(&self.netns, self.index)].into_iter())
+                .remove(0)
+                .unwrap()
         }
 
         fn asks(&self) -> bool {
             let mut namespaces = self.keeper.0.lock();
             let namespace = namespaces.get_mut(&self.netns.id()).unwrap();
             namespace.hear();
-            namespace.known.get(&self.index).is_none_or(|known| !known.is_fresh)
+            namespace
+                .known
+                .get(&self.index)
+                .is_none_or(|known| !known.is_fresh)
         }
 
         fn ethtool(&self, arguments: &str) {
             let inside = format!("netns exec {} ethtool -K {arguments}", self.named.0);
             let output = Command::new("ip").args(inside.split(' ')).output().unwrap();
-            assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+            assert!(
+                output.status.success(),
+                "{arguments}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
         }
     }
 
@@ -257,7 +308,10 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &scene.get()), "nothing has changed");
         scene.named.ip("link del tpa");
         assert!(scene.asks());
-        assert_eq!(scene.keeper.get([(&scene.netns, scene.index)].into_iter()), [None]);
+        assert_eq!(
+            scene.keeper.get([(&scene.netns, scene.index)].into_iter()),
+            [None]
+        );
         scene.keeper.look(std::iter::empty());
         assert!(scene.keeper.0.lock().is_empty());
     }
@@ -292,7 +346,9 @@ mod tests {
             rustix::net::sockopt::set_socket_recv_buffer_size(events, 1).unwrap();
         }
         for i in 0..10 {
-            scene.named.ip(&format!("link add tpx{i} type veth peer name tpy{i}"));
+            scene
+                .named
+                .ip(&format!("link add tpx{i} type veth peer name tpy{i}"));
         }
         assert!(scene.asks());
     }

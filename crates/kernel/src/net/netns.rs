@@ -1,5 +1,5 @@
-//! Network namespaces by their paths, and work inside of them. The kind of a namespace is queried through libc,
-//! because rustix has no such call.
+//! Network namespaces by their paths, and work inside of them. The kind of a namespace is queried
+//! through libc, because rustix has no such call.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -18,8 +18,8 @@ const NSFS_MAGIC: rustix::fs::FsWord = 0x6e73_6673;
 /// The directory where `ip netns` keeps the namespaces that have a name.
 const NAMED: &str = "/run/netns";
 
-/// A network namespace. Each clone keeps the namespace and its interfaces alive, so drop all clones once the namespace
-/// is no longer at its path.
+/// A network namespace. Each clone keeps the namespace and its interfaces alive, so drop all clones
+/// once the namespace is no longer at its path.
 #[derive(Clone, Debug)]
 pub struct Netns(Arc<Inner>);
 
@@ -37,28 +37,47 @@ impl Netns {
     pub fn own() -> io::Result<Self> {
         let file = File::open(OWN)?;
         let id = file.metadata()?.ino();
-        Ok(Self(Arc::new(Inner { file, id, own: true, path: None })))
+        Ok(Self(Arc::new(Inner {
+            file,
+            id,
+            own: true,
+            path: None,
+        })))
     }
 
-    /// Opens the namespace that is at `path` now. The error's kind says what is wrong: [`io::ErrorKind::NotFound`] if
-    /// nothing is at the path, [`io::ErrorKind::InvalidInput`] if the file at the path is not a network namespace.
-    /// These two kinds mean that the namespace is not there; any other error means that the answer is unknown.
+    /// Opens the namespace that is at `path` now. The error's kind says what is wrong:
+    /// [`io::ErrorKind::NotFound`] if nothing is at the path, [`io::ErrorKind::InvalidInput`] if
+    /// the file at the path is not a network namespace. These two kinds mean that the namespace is
+    /// not there; any other error means that the answer is unknown.
     pub fn open(path: &Path) -> io::Result<Self> {
         patience::ask(path, Self::open_now)
     }
 
     fn open_now(path: &Path) -> io::Result<Self> {
-        // The text is the same for any content of the path: the client must not learn which files exist.
+        // The text is the same for any content of the path: the client must not learn which files
+        // exist.
         let because = |kind: io::ErrorKind| {
             let path = path.display();
-            io::Error::new(kind, format!("there is no network namespace {path} that can be opened"))
+            io::Error::new(
+                kind,
+                format!("there is no network namespace {path} that can be opened"),
+            )
         };
         let failed = |error: io::Error| {
             tracing::debug!(path = %path.display(), %error, "a network namespace can't be opened");
-            because(if is_missing(&error) { io::ErrorKind::NotFound } else { error.kind() })
+            because(if is_missing(&error) {
+                io::ErrorKind::NotFound
+            } else {
+                error.kind()
+            })
         };
-        // A request names the path. O_PATH only finds the file: opening a device or a FIFO has effects of its own.
-        let found = File::options().read(true).custom_flags(libc::O_PATH).open(path).map_err(failed)?;
+        // A request names the path. O_PATH only finds the file: opening a device or a FIFO has
+        // effects of its own.
+        let found = File::options()
+            .read(true)
+            .custom_flags(libc::O_PATH)
+            .open(path)
+            .map_err(failed)?;
         let other = || because(io::ErrorKind::InvalidInput);
         if rustix::fs::fstatfs(&found)?.f_type != NSFS_MAGIC {
             return Err(other());
@@ -70,29 +89,40 @@ impl Netns {
         }
         let id = file.metadata()?.ino();
         let own = id == std::fs::metadata(OWN)?.ino();
-        Ok(Self(Arc::new(Inner { file, id, own, path: Some(path.to_owned()) })))
+        Ok(Self(Arc::new(Inner {
+            file,
+            id,
+            own,
+            path: Some(path.to_owned()),
+        })))
     }
 
     /// Tells whether an error of [`Self::open`] means that the namespace is not there.
     pub fn is_not_there(error: &io::Error) -> bool {
-        matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput)
+        matches!(
+            error.kind(),
+            io::ErrorKind::NotFound | io::ErrorKind::InvalidInput
+        )
     }
 
     /// Finds the namespace with this number, if it has a name or a process that can be seen here.
     pub fn find(id: u64) -> Option<Self> {
-        let entries = |directory: &str| std::fs::read_dir(directory).into_iter().flatten().flatten();
+        let entries =
+            |directory: &str| std::fs::read_dir(directory).into_iter().flatten().flatten();
         let has_id = |metadata: std::fs::Metadata| metadata.ino() == id;
-        // A named namespace is a mount in this directory. A symbolic link is not followed, because its target
-        // may be on a file system that does not answer.
+        // A named namespace is a mount in this directory. A symbolic link is not followed, because
+        // its target may be on a file system that does not answer.
         let named = entries(NAMED).map(|entry| entry.path());
         let named = named.filter(|path| std::fs::symlink_metadata(path).is_ok_and(has_id));
         let of_processes = entries("/proc").map(|entry| entry.path().join("ns/net"));
         let of_processes = of_processes.filter(|path| std::fs::metadata(path).is_ok_and(has_id));
-        named.chain(of_processes).find_map(|path| Self::open(&path).ok().filter(|n| n.id() == id))
+        named
+            .chain(of_processes)
+            .find_map(|path| Self::open(&path).ok().filter(|n| n.id() == id))
     }
 
-    /// Returns the kernel's number of the namespace. Another namespace can get the same number only after all clones
-    /// of this namespace were dropped.
+    /// Returns the kernel's number of the namespace. Another namespace can get the same number only
+    /// after all clones of this namespace were dropped.
     pub fn id(&self) -> u64 {
         self.0.id
     }
@@ -113,18 +143,27 @@ impl Netns {
         }
     }
 
-    /// Runs `f` inside the namespace. Fails if the thread can't enter the namespace; a panic of `f` is passed on.
+    /// Runs `f` inside the namespace. Fails if the thread can't enter the namespace; a panic of `f`
+    /// is passed on.
     pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> io::Result<T> {
         if self.0.own {
             return Ok(f());
         }
-        // The work runs on a thread of its own: a shared thread would stay in the wrong namespace if anything failed.
+        // The work runs on a thread of its own: a shared thread would stay in the wrong namespace
+        // if anything failed.
         thread::scope(|scope| {
-            let inside = thread::Builder::new().name("netns".to_owned()).spawn_scoped(scope, || {
-                move_into_link_name_space(self.0.file.as_fd(), Some(LinkNameSpaceType::Network))?;
-                Ok(f())
-            })?;
-            inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            let inside = thread::Builder::new()
+                .name("netns".to_owned())
+                .spawn_scoped(scope, || {
+                    move_into_link_name_space(
+                        self.0.file.as_fd(),
+                        Some(LinkNameSpaceType::Network),
+                    )?;
+                    Ok(f())
+                })?;
+            inside
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 }
@@ -137,11 +176,13 @@ impl PartialEq for Netns {
 
 impl Eq for Netns {}
 
-/// Tells whether the error says that nothing is at the path. For an ending process, `/proc/PID/ns/net` fails with
-/// ESRCH.
+/// Tells whether the error says that nothing is at the path. For an ending process,
+/// `/proc/PID/ns/net` fails with ESRCH.
 fn is_missing(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-        || error.raw_os_error() == Some(libc::ESRCH)
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    ) || error.raw_os_error() == Some(libc::ESRCH)
 }
 
 fn is_netns(file: BorrowedFd<'_>) -> bool {
@@ -158,8 +199,15 @@ pub mod testing {
 
     #[track_caller]
     pub fn ip(arguments: &str) {
-        let output = Command::new("ip").args(arguments.split_whitespace()).output().unwrap();
-        assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = Command::new("ip")
+            .args(arguments.split_whitespace())
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "ip {arguments}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 
     impl super::Netns {
@@ -174,7 +222,11 @@ pub mod testing {
     impl Named {
         pub(crate) fn new() -> Self {
             static NEXT: AtomicUsize = AtomicUsize::new(0);
-            let name = format!("tpu-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+            let name = format!(
+                "tpu-{}-{}",
+                std::process::id(),
+                NEXT.fetch_add(1, Ordering::Relaxed)
+            );
             ip(&format!("netns add {name}"));
             Self(name)
         }
@@ -250,23 +302,39 @@ mod tests {
         }
     }
 
-    /// A test opens no other file: opening a FIFO for reading lets its writer continue, and the effect of opening a
-    /// device depends on its driver.
+    /// A test opens no other file: opening a FIFO for reading lets its writer continue, and the
+    /// effect of opening a device depends on its driver.
     #[test]
     fn what_is_no_namespace_is_not_opened() {
         let directory = tempfile::tempdir().unwrap();
         let fifo = directory.path().join("fifo");
-        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &fifo,
+            rustix::fs::FileType::Fifo,
+            0o600.into(),
+            0,
+        )
+        .unwrap();
         let link = directory.path().join("link");
         std::os::unix::fs::symlink(&fifo, &link).unwrap();
-        let inotify = rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::NONBLOCK).unwrap();
-        rustix::fs::inotify::add_watch(&inotify, &fifo, rustix::fs::inotify::WatchFlags::OPEN).unwrap();
+        let inotify =
+            rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::NONBLOCK).unwrap();
+        rustix::fs::inotify::add_watch(&inotify, &fifo, rustix::fs::inotify::WatchFlags::OPEN)
+            .unwrap();
         for path in [&fifo, &link] {
-            assert_eq!(Netns::open(path).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+            assert_eq!(
+                Netns::open(path).unwrap_err().kind(),
+                io::ErrorKind::InvalidInput
+            );
         }
         let mut events = [0; 256];
         let seen = rustix::io::read(&inotify, &mut events);
-        assert_eq!(seen.unwrap_err().kind(), io::ErrorKind::WouldBlock, "somebody has opened the FIFO");
+        assert_eq!(
+            seen.unwrap_err().kind(),
+            io::ErrorKind::WouldBlock,
+            "somebody has opened the FIFO"
+        );
         let named = Named::new();
         let link = directory.path().join("namespace");
         std::os::unix::fs::symlink(named.path(), &link).unwrap();

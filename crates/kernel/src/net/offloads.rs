@@ -25,17 +25,20 @@ const ETH_GSTRING_LEN: usize = 32;
 /// The most features that a kernel may have; Linux 6.18 has 64.
 const MOST_FEATURES: usize = 1024;
 
-/// The attributes of `IFLA_XDP` with the program of generic XDP, and of `IFLA_LINKINFO` with the kind of a device.
+/// The attributes of `IFLA_XDP` with the program of generic XDP, and of `IFLA_LINKINFO` with the
+/// kind of a device.
 const IFLA_XDP_SKB_PROG_ID: u16 = 6;
 const IFLA_INFO_KIND: u16 = 1;
 
-/// The offloads that change the packets for a probe. The names are the kernel's names, not the shorter names of
-/// `ethtool -K`.
+/// The offloads that change the packets for a probe. The names are the kernel's names, not the
+/// shorter names of `ethtool -K`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
-    /// True if VLAN tags are taken out of received frames, by the card or by the interface that hands over the packet.
+    /// True if VLAN tags are taken out of received frames, by the card or by the interface that
+    /// hands over the packet.
     pub takes_tags: bool,
-    /// True if VLAN tags are put into sent frames, by the card or by the interface that takes over the packet.
+    /// True if VLAN tags are put into sent frames, by the card or by the interface that takes over
+    /// the packet.
     pub puts_tags: bool,
     /// True if the host sends TCP and UDP packets that are not yet divided into frames.
     pub segments: bool,
@@ -49,8 +52,17 @@ impl Features {
         Self {
             takes_tags: any(&["rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"]),
             puts_tags: any(&["tx-vlan-hw-insert", "tx-vlan-stag-hw-insert"]),
-            segments: any(&["tx-tcp-segmentation", "tx-tcp6-segmentation", "tx-udp-segmentation"]),
-            gro: any(&["rx-gro", "rx-gro-hw", "rx-gro-list", "rx-udp-gro-forwarding"]),
+            segments: any(&[
+                "tx-tcp-segmentation",
+                "tx-tcp6-segmentation",
+                "tx-udp-segmentation",
+            ]),
+            gro: any(&[
+                "rx-gro",
+                "rx-gro-hw",
+                "rx-gro-list",
+                "rx-udp-gro-forwarding",
+            ]),
             lro: is_on("rx-lro"),
         }
     }
@@ -134,21 +146,29 @@ struct OffloadSockets {
 
 impl OffloadSockets {
     fn offloads(&mut self, index: u32) -> io::Result<Option<Offloads>> {
-        let Some((mut offloads, peer)) = self.link(index)? else { return Ok(None) };
+        let Some((mut offloads, peer)) = self.link(index)? else {
+            return Ok(None);
+        };
         offloads.features = self.features(&offloads.name);
         let peer = peer.filter(|_| offloads.is_veth());
         offloads.peer_index = peer;
         if let Some((peer, _)) = peer.and_then(|peer| self.link(peer).ok().flatten()) {
-            offloads.peer = self.features(&peer.name).map(|features| (peer.name, features));
+            offloads.peer = self
+                .features(&peer.name)
+                .map(|features| (peer.name, features));
         }
         Ok(Some(offloads))
     }
 
-    /// Returns the link without its features, and the index of the link below it, if that link is in this namespace.
+    /// Returns the link without its features, and the index of the link below it, if that link is
+    /// in this namespace.
     fn link(&mut self, index: u32) -> io::Result<Option<(Offloads, Option<u32>)>> {
         let mut body = [0; LINK_INFO];
         body[4..8].copy_from_slice(&index.to_ne_bytes());
-        match self.links.ask(&Request::new(libc::RTM_GETLINK, 0, &body), link) {
+        match self
+            .links
+            .ask(&Request::new(libc::RTM_GETLINK, 0, &body), link)
+        {
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
             links => Ok(links?.pop()),
         }
@@ -172,7 +192,10 @@ impl OffloadSockets {
 
 fn link(payload: &[u8]) -> Option<(Offloads, Option<u32>)> {
     let link_type = u16::from_ne_bytes(payload.get(2..4)?.try_into().ok()?);
-    let mut offloads = Offloads { link_type, ..Offloads::default() };
+    let mut offloads = Offloads {
+        link_type,
+        ..Offloads::default()
+    };
     let (mut below, mut elsewhere) = (None, false);
     for (kind, value) in attributes(payload.get(LINK_INFO..)?) {
         match kind {
@@ -184,7 +207,8 @@ fn link(payload: &[u8]) -> Option<(Offloads, Option<u32>)> {
                 offloads.kind = kind.map(|(_, value)| text(value));
             }
             libc::IFLA_XDP => {
-                offloads.generic_xdp = attributes(value).any(|(kind, _)| kind == IFLA_XDP_SKB_PROG_ID);
+                offloads.generic_xdp =
+                    attributes(value).any(|(kind, _)| kind == IFLA_XDP_SKB_PROG_ID);
             }
             _ => {}
         }
@@ -192,7 +216,8 @@ fn link(payload: &[u8]) -> Option<(Offloads, Option<u32>)> {
     Some((offloads, below.filter(|_| !elsewhere)))
 }
 
-/// Returns the names of the kernel's features, in the order of their bits. The names are the same for all interfaces.
+/// Returns the names of the kernel's features, in the order of their bits. The names are the same
+/// for all interfaces.
 fn names(socket: &OwnedFd, interface: &str) -> Option<&'static [String]> {
     static NAMES: OnceLock<Vec<String>> = OnceLock::new();
     if let Some(names) = NAMES.get() {
@@ -207,12 +232,15 @@ fn names(socket: &OwnedFd, interface: &str) -> Option<&'static [String]> {
     let mut request = vec![0_u32; 3 + count * ETH_GSTRING_LEN / 4];
     (request[0], request[1], request[2]) = (ETHTOOL_GSTRINGS, ETH_SS_FEATURES, count as u32);
     ethtool(socket, interface, &mut request).ok()?;
-    let bytes: Vec<u8> = request[3..].iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let bytes: Vec<u8> = request[3..]
+        .iter()
+        .flat_map(|word| word.to_ne_bytes())
+        .collect();
     Some(NAMES.get_or_init(|| bytes.chunks(ETH_GSTRING_LEN).map(text).collect()))
 }
 
-/// Queries an interface of this socket's namespace. `request` begins with the command, and has room for the answer and
-/// the size of this room.
+/// Queries an interface of this socket's namespace. `request` begins with the command, and has room
+/// for the answer and the size of this room.
 fn ethtool(socket: &OwnedFd, interface: &str, request: &mut [u32]) -> io::Result<()> {
     // SAFETY: all fields of the structure may be zero.
     let mut asked: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -225,7 +253,8 @@ fn ethtool(socket: &OwnedFd, interface: &str, request: &mut [u32]) -> io::Result
         *to = *from as libc::c_char;
     }
     asked.ifr_ifru.ifru_data = request.as_mut_ptr().cast();
-    // SAFETY: the structure names an interface, and points to a buffer that has room for as much as it says.
+    // SAFETY: the structure names an interface, and points to a buffer that has room for as much as
+    // it says.
     match unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &mut asked) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
@@ -243,13 +272,20 @@ mod tests {
     fn of(named: &Named, name: &str) -> Offloads {
         let netns = Netns::open(&named.path()).unwrap();
         let index = interface::list(&netns).unwrap().by_name[name];
-        offloads(&netns, &[index, 999_999]).unwrap().remove(&index).unwrap()
+        offloads(&netns, &[index, 999_999])
+            .unwrap()
+            .remove(&index)
+            .unwrap()
     }
 
     fn ethtool(named: &Named, arguments: &str) {
         let inside = format!("netns exec {} ethtool -K {arguments}", named.0);
         let output = Command::new("ip").args(inside.split(' ')).output().unwrap();
-        assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{arguments}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 
     #[test]
@@ -257,15 +293,26 @@ mod tests {
         let named = Named::new();
         named.ip("link add tpa type veth peer name tpb");
         let found = of(&named, "tpa");
-        assert!(found.is_veth() && found.has_ethernet() && !found.is_loopback() && !found.generic_xdp);
+        assert!(
+            found.is_veth() && found.has_ethernet() && !found.is_loopback() && !found.generic_xdp
+        );
         let features = found.features.unwrap();
-        assert!(features.takes_tags && features.puts_tags && features.segments, "{features:?}");
-        assert_eq!(found.peer.as_ref().map(|(name, _)| name.as_str()), Some("tpb"));
+        assert!(
+            features.takes_tags && features.puts_tags && features.segments,
+            "{features:?}"
+        );
+        assert_eq!(
+            found.peer.as_ref().map(|(name, _)| name.as_str()),
+            Some("tpb")
+        );
 
         ethtool(&named, "tpa rx-vlan-offload off gro on");
         ethtool(&named, "tpa rx-vlan-stag-hw-parse off");
         let features = of(&named, "tpa").features.unwrap();
-        assert!(!features.takes_tags && features.puts_tags && features.gro, "{features:?}");
+        assert!(
+            !features.takes_tags && features.puts_tags && features.gro,
+            "{features:?}"
+        );
         ethtool(&named, "tpa gro off tso off");
         ethtool(&named, "tpa tx-udp-segmentation off");
         let features = of(&named, "tpa").features.unwrap();
@@ -286,14 +333,20 @@ mod tests {
         named.ip("tuntap add tpt mode tun");
         named.ip("tuntap add tpp mode tap");
         let (tun, tap) = (of(&named, "tpt"), of(&named, "tpp"));
-        assert_eq!((tun.has_ethernet(), tun.link_type_name().as_str()), (false, "none"));
+        assert_eq!(
+            (tun.has_ethernet(), tun.link_type_name().as_str()),
+            (false, "none")
+        );
         assert!(tap.has_ethernet(), "{tap:?}");
     }
 
     #[test]
     fn the_other_end_in_another_namespace_is_not_known() {
         let (here, there) = (Named::new(), Named::new());
-        here.ip(&format!("link add tpa type veth peer name tpb netns {}", there.0));
+        here.ip(&format!(
+            "link add tpa type veth peer name tpb netns {}",
+            there.0
+        ));
         assert_eq!(of(&here, "tpa").peer, None);
     }
 }

@@ -1,4 +1,5 @@
-//! Queries about paths, with a limit for the wait: a path may be on a file system whose server never answers.
+//! Queries about paths, with a limit for the wait: a path may be on a file system whose server
+//! never answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +22,9 @@ struct OpenQuestion {
 
 static ASKED: Mutex<Vec<OpenQuestion>> = Mutex::new(Vec::new());
 
-/// Makes a query on a new thread, and waits at most [`PATIENCE`] for the answer. A path that does not answer
-/// in this time gets no second query before it has answered, so that at most one thread waits for each path.
+/// Makes a query on a new thread, and waits at most [`PATIENCE`] for the answer. A path that does
+/// not answer in this time gets no second query before it has answered, so that at most one thread
+/// waits for each path.
 pub fn ask<T: Send + 'static>(
     path: &Path,
     question: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
@@ -30,10 +32,12 @@ pub fn ask<T: Send + 'static>(
     let number = note(path)?;
     let asked = path.to_owned();
     let (sender, answer) = mpsc::channel();
-    let spawned = thread::Builder::new().name("netns-path".to_owned()).spawn(move || {
-        let _noted = QuestionGuard(number);
-        let _ = sender.send(question(&asked));
-    });
+    let spawned = thread::Builder::new()
+        .name("netns-path".to_owned())
+        .spawn(move || {
+            let _noted = QuestionGuard(number);
+            let _ = sender.send(question(&asked));
+        });
     if let Err(error) = spawned {
         drop(QuestionGuard(number));
         return Err(error);
@@ -41,7 +45,9 @@ pub fn ask<T: Send + 'static>(
     match answer.recv_timeout(PATIENCE) {
         Ok(answer) => answer,
         Err(RecvTimeoutError::Timeout) => Err(late(path)),
-        Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the request ended without an answer")),
+        Err(RecvTimeoutError::Disconnected) => {
+            Err(io::Error::other("the request ended without an answer"))
+        }
     }
 }
 
@@ -57,20 +63,32 @@ impl Drop for QuestionGuard {
 fn note(path: &Path) -> io::Result<u64> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut asked = ASKED.lock();
-    if asked.iter().any(|asked| asked.path == path && asked.since.elapsed() >= PATIENCE) {
+    if asked
+        .iter()
+        .any(|asked| asked.path == path && asked.since.elapsed() >= PATIENCE)
+    {
         return Err(late(path));
     }
     if asked.len() >= UNANSWERED {
-        let message = format!("{UNANSWERED} paths have not answered yet, so the daemon asks no other path");
+        let message =
+            format!("{UNANSWERED} paths have not answered yet, so the daemon asks no other path");
         return Err(io::Error::new(io::ErrorKind::TimedOut, message));
     }
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    asked.push(OpenQuestion { number, path: path.to_owned(), since: Instant::now() });
+    asked.push(OpenQuestion {
+        number,
+        path: path.to_owned(),
+        since: Instant::now(),
+    });
     Ok(number)
 }
 
 fn late(path: &Path) -> io::Error {
-    let message = format!("{} has not answered for {} s", path.display(), PATIENCE.as_secs());
+    let message = format!(
+        "{} has not answered for {} s",
+        path.display(),
+        PATIENCE.as_secs()
+    );
     io::Error::new(io::ErrorKind::TimedOut, message)
 }
 
@@ -89,7 +107,9 @@ mod tests {
         let (asks, asked) = mpsc::channel();
         let again = ask(path, move |_| asks.send(()).map_err(io::Error::other));
         assert_eq!(again.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        asked.recv().expect_err("a second question is never asked, so no task waits for it");
+        asked
+            .recv()
+            .expect_err("a second question is never asked, so no task waits for it");
         assert!(ask(Path::new("/tpu-other"), |_| Ok(())).is_ok());
         release.send(()).unwrap();
         while ask(path, |_| Ok(())).is_err() {

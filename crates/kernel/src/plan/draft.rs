@@ -18,7 +18,8 @@ use crate::plan::request::{DeclaredAt, DirectionRequest, KernelFacts, PlanFindin
 use crate::plan::shape::MapShape;
 use twinprobe_ebpf_common::request::{AttachRequest, Fills, MetricRequest};
 
-/// The plan of a direction with its warnings, or the findings because of which the direction is refused.
+/// The plan of a direction with its warnings, or the findings because of which the direction is
+/// refused.
 pub type Planned = Result<(DirectionPlan, Vec<String>), Vec<Finding>>;
 
 /// A direction that is being planned.
@@ -41,7 +42,8 @@ pub struct DirectionDraft<'a> {
 }
 
 impl<'a> DirectionDraft<'a> {
-    /// Begins the plan of a direction. `others` are the metrics of the other direction that read maps of both.
+    /// Begins the plan of a direction. `others` are the metrics of the other direction that read
+    /// maps of both.
     pub fn new(
         request: DirectionRequest,
         others: &[MetricRequest],
@@ -49,14 +51,31 @@ impl<'a> DirectionDraft<'a> {
         facts: KernelFacts,
     ) -> Self {
         let mut notes = PlanFindings::default();
-        let DirectionRequest { attach, fill, anew, code, on_replace, mut metrics, places, .. } = request;
-        let mut sources: Vec<Option<MetricSource>> =
-            metrics.iter().map(|metric| source(defined, metric, facts, &mut notes)).collect();
+        let DirectionRequest {
+            attach,
+            fill,
+            anew,
+            code,
+            on_replace,
+            mut metrics,
+            places,
+            ..
+        } = request;
+        let mut sources: Vec<Option<MetricSource>> = metrics
+            .iter()
+            .map(|metric| source(defined, metric, facts, &mut notes))
+            .collect();
         let all: Vec<&MetricRequest> = metrics.iter().chain(others).collect();
-        let shown = all.iter().filter(|metric| metric.visibility == Visibility::Export);
+        let shown = all
+            .iter()
+            .filter(|metric| metric.visibility == Visibility::Export);
         let shown = shown.map(|metric| metric.map.clone()).collect();
         let counters = losses::requests(defined, &all, &code, on_replace);
-        sources.extend(counters.iter().map(|counter| losses::source(defined, counter)));
+        sources.extend(
+            counters
+                .iter()
+                .map(|counter| losses::source(defined, counter)),
+        );
         metrics.extend(counters);
         // A program that does not run here may have a forbidden map.
         let is_needless = |name: &str, spec: &MapSpec| {
@@ -64,10 +83,17 @@ impl<'a> DirectionDraft<'a> {
             let is_of_others = !defined.others.is_empty() && defined.unused.contains(name);
             is_of_others && !is_read && refusal(name, spec).is_some()
         };
-        let needed = defined.maps.iter().filter(|(name, spec)| !is_needless(name, spec));
+        let needed = defined
+            .maps
+            .iter()
+            .filter(|(name, spec)| !is_needless(name, spec));
         let needed: Vec<(&String, &MapSpec)> = needed.collect();
         // The maps are sorted by their names.
-        let number = |name: &str| needed.binary_search_by(|(known, _)| known.as_str().cmp(name)).ok();
+        let number = |name: &str| {
+            needed
+                .binary_search_by(|(known, _)| known.as_str().cmp(name))
+                .ok()
+        };
         let maps = needed.iter().map(|(name, spec)| MapPlan {
             name: (*name).clone(),
             shape: MapShape::new(&defined.btf, name, spec),
@@ -84,13 +110,33 @@ impl<'a> DirectionDraft<'a> {
             if let (Some(outer), Some(inner)) = (number(outer), number(inner)) {
                 maps[outer].slots.insert(*slot, inner);
             } else {
-                let message = format!("map {outer}, slot {slot}: the source defines no map {inner}");
-                notes.findings.push(Finding::new(Stage::Load, &code, message));
+                let message =
+                    format!("map {outer}, slot {slot}: the source defines no map {inner}");
+                notes
+                    .findings
+                    .push(Finding::new(Stage::Load, &code, message));
             }
         }
-        let read = metrics.iter().map(|metric| number(metric.map_name())).collect();
+        let read = metrics
+            .iter()
+            .map(|metric| number(metric.map_name()))
+            .collect();
         let cpus = facts.possible_cpus;
-        Self { attach, code, places, defined, maps, metrics, sources, read, shown, fill, anew, cpus, notes }
+        Self {
+            attach,
+            code,
+            places,
+            defined,
+            maps,
+            metrics,
+            sources,
+            read,
+            shown,
+            fill,
+            anew,
+            cpus,
+            notes,
+        }
     }
 
     /// Returns the name of the direction in configurations.
@@ -104,17 +150,28 @@ impl<'a> DirectionDraft<'a> {
 
     /// Returns the metrics whose map the source defines, each with the index of the map.
     pub fn readers(&self) -> impl Iterator<Item = (&MetricRequest, usize)> {
-        self.metrics.iter().zip(&self.read).filter_map(|(metric, map)| Some((metric, (*map)?)))
+        self.metrics
+            .iter()
+            .zip(&self.read)
+            .filter_map(|(metric, map)| Some((metric, (*map)?)))
     }
 
     pub fn finish(mut self) -> Planned {
         warn_of_neighbours(self.defined, &self.maps, &self.metrics, &mut self.notes);
         let readers: Vec<(&MetricRequest, usize)> = self.readers().collect();
         match fill::plan(self.defined, &self.maps, &readers, &self.fill, self.cpus) {
-            Ok(fills) => self.maps.iter_mut().zip(fills).for_each(|(map, fill)| map.fill = fill),
+            Ok(fills) => self
+                .maps
+                .iter_mut()
+                .zip(fills)
+                .for_each(|(map, fill)| map.fill = fill),
             Err(findings) => self.notes.findings.extend(findings),
         }
-        for map in self.maps.iter_mut().filter(|map| self.anew.contains(&map.name)) {
+        for map in self
+            .maps
+            .iter_mut()
+            .filter(|map| self.anew.contains(&map.name))
+        {
             map.on_replace = OnReplace::Reset;
         }
         let entries = self.entries();
@@ -128,7 +185,13 @@ impl<'a> DirectionDraft<'a> {
                 }
                 _ => FieldElements::default(),
             };
-            MetricPlan { request, map, source, extraction, elements }
+            MetricPlan {
+                request,
+                map,
+                source,
+                extraction,
+                elements,
+            }
         });
         let metrics: Vec<MetricPlan> = metrics.collect();
         let counter = |(index, metric): (usize, &MetricPlan)| {
@@ -136,7 +199,11 @@ impl<'a> DirectionDraft<'a> {
         };
         let counters = metrics.iter().enumerate().filter_map(counter).collect();
         let (attach, code) = (self.attach, self.code);
-        let (entry, frags, sees) = (self.defined.entry.clone(), self.defined.frags, self.defined.sees);
+        let (entry, frags, sees) = (
+            self.defined.entry.clone(),
+            self.defined.frags,
+            self.defined.sees,
+        );
         let (places, maps) = (Arc::new(self.places), self.maps);
         let others = self.defined.others.clone();
         let calls = self.defined.calls.clone();
@@ -167,7 +234,10 @@ impl<'a> DirectionDraft<'a> {
 impl DirectionDraft<'_> {
     /// Returns the metrics of losses for maps that no metric shows, each with the index of its map.
     fn entries(&self) -> Vec<(MetricRequest, MetricSource, usize)> {
-        let counted = self.metrics.iter().filter_map(|metric| losses::counted(&metric.map));
+        let counted = self
+            .metrics
+            .iter()
+            .filter_map(|metric| losses::counted(&metric.map));
         let unshown = counted.filter(|map| !self.shown.contains(*map));
         let entries = unshown.filter_map(|name| {
             let map = self.maps.iter().position(|map| map.name == name)?;
@@ -178,22 +248,30 @@ impl DirectionDraft<'_> {
     }
 }
 
-/// Warns of variables that become private although no metric names them: a section is private as a whole.
+/// Warns of variables that become private although no metric names them: a section is private as a
+/// whole.
 fn warn_of_neighbours(
     defined: &Definitions,
     maps: &[MapPlan],
     requests: &[MetricRequest],
     notes: &mut PlanFindings,
 ) {
-    for section in
-        maps.iter().filter(|map| map.private && map.name.starts_with('.') && !losses::is_section(&map.name))
+    for section in maps
+        .iter()
+        .filter(|map| map.private && map.name.starts_with('.') && !losses::is_section(&map.name))
     {
         let section = &section.name;
         let variables = defined.btf.section_variables(section);
-        let is_metric =
-            |name: &str| requests.iter().any(|request| request.map == format!("{section}:{name}"));
-        let others: Vec<&str> =
-            variables.iter().map(|variable| variable.name.as_str()).filter(|name| !is_metric(name)).collect();
+        let is_metric = |name: &str| {
+            requests
+                .iter()
+                .any(|request| request.map == format!("{section}:{name}"))
+        };
+        let others: Vec<&str> = variables
+            .iter()
+            .map(|variable| variable.name.as_str())
+            .filter(|name| !is_metric(name))
+            .collect();
         if !others.is_empty() {
             notes.warnings.push(format!(
                 "{section} is private to each twin, because of the snapshots of its variables; so are {}: what one \

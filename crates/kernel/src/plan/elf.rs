@@ -1,6 +1,6 @@
-//! The preparation of objects for aya-obj: checks of the fields that aya-obj takes on trust, the choice of
-//! the program, and new names for the sections of programs, because aya-obj 0.3 knows only some. Parts that
-//! the program does not need are dropped.
+//! The preparation of objects for aya-obj: checks of the fields that aya-obj takes on trust, the
+//! choice of the program, and new names for the sections of programs, because aya-obj 0.3 knows
+//! only some. Parts that the program does not need are dropped.
 
 mod constants;
 pub mod error;
@@ -53,8 +53,8 @@ pub struct Prepared {
     pub unused: BTreeSet<String>,
     /// The programs in the slots of tables for `bpf_tail_call`.
     pub calls: Calls,
-    /// The symbols that the object uses but does not define. Nothing links the object with others, and kernel functions are not
-    /// resolved.
+    /// The symbols that the object uses but does not define. Nothing links the object with others,
+    /// and kernel functions are not resolved.
     pub undefined: Vec<Undefined>,
     /// Relocations at instructions that take no reference.
     pub misplaced: Vec<Misplaced>,
@@ -65,7 +65,8 @@ pub struct Prepared {
     pub warnings: Vec<String>,
 }
 
-/// Prepares the object of a program for `hook`. The program has the name `entry`, unless the object decides.
+/// Prepares the object of a program for `hook`. The program has the name `entry`, unless the object
+/// decides.
 pub fn prepare(
     elf: &[u8],
     hook: Hook,
@@ -81,26 +82,37 @@ pub fn prepare(
         Some(refused) => refused,
         None => programs::choose(&programs, hook, entry)?,
     };
-    let others = programs.iter().map(|program| &program.name).filter(|name| **name != choice.entry);
+    let others = programs
+        .iter()
+        .map(|program| &program.name)
+        .filter(|name| **name != choice.entry);
     let mut others: Vec<String> = others.cloned().collect();
     let sees = sees(&builder);
     constants::gather(&mut builder);
     keep::keep(&mut builder, choice.section, &readable.strange)?;
     let called = programs::called(&builder);
-    let forgotten = functions::forget_uncalled(&mut builder, (choice.section, &choice.entry), &called);
+    let forgotten =
+        functions::forget_uncalled(&mut builder, (choice.section, &choice.entry), &called);
     check_code(&builder)?;
     let misplaced = references::misplaced(&builder);
     let (mut types, btf) = types(&builder)?;
     let absent = externs::resolve(&mut builder, &mut types, &btf, options)?;
     let warnings = absent.into_iter().map(|name| {
-        format!("the program finds no {name}: functions and variables of the kernel are not linked in")
+        format!(
+            "the program finds no {name}: functions and variables of the kernel are not linked in"
+        )
     });
     let warnings = warnings.collect();
     let undefined = undefined(&builder);
     let pointers = maps::name_maps(&mut builder);
     let unused = maps::unused(&builder);
     let calls = tables::calls(&btf, &pointers);
-    others.retain(|name| !calls.values().flat_map(|slots| slots.values()).any(|called| called == name));
+    others.retain(|name| {
+        !calls
+            .values()
+            .flat_map(|slots| slots.values())
+            .any(|called| called == name)
+    });
     if !calls.is_empty() {
         tables::make_static(&mut types, &choice.entry, &calls);
     }
@@ -129,12 +141,18 @@ pub fn prepare(
 
 /// Checks fields that could demand more memory than the object has.
 fn check(builder: &Builder<'_>, length: usize) -> Result<(), ElfError> {
-    let names = builder.sections.iter().map(|section| section.name.as_slice());
+    let names = builder
+        .sections
+        .iter()
+        .map(|section| section.name.as_slice());
     let mut names = names.chain(builder.symbols.iter().map(|symbol| symbol.name.as_slice()));
     if names.any(|name| name.len() > MAX_NAME_BYTES) {
         return Err(ElfError::LongName);
     }
-    let in_file = builder.sections.iter().filter(|section| section.sh_type != SHT_NOBITS);
+    let in_file = builder
+        .sections
+        .iter()
+        .filter(|section| section.sh_type != SHT_NOBITS);
     if in_file.fold(0, |sum: u64, section| sum.saturating_add(section.sh_size)) > length as u64 {
         return Err(ElfError::Overlap);
     }
@@ -144,22 +162,37 @@ fn check(builder: &Builder<'_>, length: usize) -> Result<(), ElfError> {
         if section.is_alloc() || section.sh_type == SHT_NOBITS {
             total = total.saturating_add(section.sh_size);
             if total > MAX_SECTION_BYTES {
-                return Err(ElfError::TooLarge { name: name(), size: section.sh_size });
+                return Err(ElfError::TooLarge {
+                    name: name(),
+                    size: section.sh_size,
+                });
             }
         }
         if section.sh_addralign > MAX_ALIGNMENT {
-            return Err(ElfError::Alignment { name: name(), bytes: section.sh_addralign });
+            return Err(ElfError::Alignment {
+                name: name(),
+                bytes: section.sh_addralign,
+            });
         }
     }
     Ok(())
 }
 
-/// Refuses code in which aya-obj finds functions by their addresses alone, so that it could confuse two functions.
+/// Refuses code in which aya-obj finds functions by their addresses alone, so that it could confuse
+/// two functions.
 fn check_code(builder: &Builder<'_>) -> Result<(), ElfError> {
-    let texts = builder.sections.iter().filter(|section| !section.delete && is_text(section));
-    let texts: Vec<String> =
-        texts.map(|section| String::from_utf8_lossy(section.name.as_slice()).into_owned()).collect();
-    if texts.len() > 1 { Err(ElfError::ManyTexts(texts.join(", "))) } else { Ok(()) }
+    let texts = builder
+        .sections
+        .iter()
+        .filter(|section| !section.delete && is_text(section));
+    let texts: Vec<String> = texts
+        .map(|section| String::from_utf8_lossy(section.name.as_slice()).into_owned())
+        .collect();
+    if texts.len() > 1 {
+        Err(ElfError::ManyTexts(texts.join(", ")))
+    } else {
+        Ok(())
+    }
 }
 
 fn is_text(section: &Section<'_>) -> bool {
@@ -175,7 +208,8 @@ fn is_program(section: &Section<'_>) -> bool {
 fn types(builder: &Builder<'_>) -> Result<(Types, Btf), ElfError> {
     let types = match section_data(builder, b".BTF") {
         Some(bytes) => {
-            // aya-obj does not check the linkage of variables, so the compiled code could jump anywhere.
+            // aya-obj does not check the linkage of variables, so the compiled code could jump
+            // anywhere.
             Btf::parse(&bytes)?;
             Types::read(&bytes)?
         }
@@ -197,28 +231,46 @@ fn undefined(builder: &Builder<'_>) -> Vec<Undefined> {
     let name = |symbol: &Symbol<'_>| String::from_utf8_lossy(symbol.name.as_slice()).into_owned();
     let used_at = |symbol: SymbolId| {
         builder.sections.iter().find_map(|section| {
-            let SectionData::Relocation(relocations) = &section.data else { return None };
-            let place = relocations.iter().find(|relocation| relocation.symbol == Some(symbol))?.r_offset;
-            Some(references::instruction(builder, section.sh_info_section, place))
+            let SectionData::Relocation(relocations) = &section.data else {
+                return None;
+            };
+            let place = relocations
+                .iter()
+                .find(|relocation| relocation.symbol == Some(symbol))?
+                .r_offset;
+            Some(references::instruction(
+                builder,
+                section.sh_info_section,
+                place,
+            ))
         })
     };
     let symbols = builder.symbols.iter();
     let unknown = symbols.filter(|symbol| {
-        let is_defined = symbol.section.is_some() || !matches!(symbol.st_shndx, SHN_UNDEF | SHN_COMMON);
+        let is_defined =
+            symbol.section.is_some() || !matches!(symbol.st_shndx, SHN_UNDEF | SHN_COMMON);
         !symbol.delete && !is_defined && !symbol.name.is_empty()
     });
     // A need of an omitted program does not matter.
-    let unknown =
-        unknown.filter_map(|symbol| Some(Undefined { symbol: name(symbol), used_at: used_at(symbol.id())? }));
+    let unknown = unknown.filter_map(|symbol| {
+        Some(Undefined {
+            symbol: name(symbol),
+            used_at: used_at(symbol.id())?,
+        })
+    });
     let mut undefined: Vec<Undefined> = unknown.collect();
     undefined.sort();
     undefined
 }
 
-/// Adds a table for the names of sections: clang keeps them in one table with the names of symbols, and the ELF writer
-/// needs two.
+/// Adds a table for the names of sections: clang keeps them in one table with the names of symbols,
+/// and the ELF writer needs two.
 fn add_section_names(builder: &mut Builder<'_>) {
-    if !builder.sections.iter().any(|section| matches!(section.data, SectionData::SectionString)) {
+    if !builder
+        .sections
+        .iter()
+        .any(|section| matches!(section.data, SectionData::SectionString))
+    {
         let section = builder.sections.add();
         section.name = b".shstrtab"[..].into();
         section.sh_type = SHT_STRTAB;
@@ -227,10 +279,20 @@ fn add_section_names(builder: &mut Builder<'_>) {
     }
 }
 
-/// Gives the sections of programs names that aya-obj knows, in the object and in its type information, which is written into the object.
-fn rename(builder: &mut Builder<'_>, mut types: Types, forgotten: &[Forgotten]) -> Result<(), ElfError> {
+/// Gives the sections of programs names that aya-obj knows, in the object and in its type
+/// information, which is written into the object.
+fn rename(
+    builder: &mut Builder<'_>,
+    mut types: Types,
+    forgotten: &[Forgotten],
+) -> Result<(), ElfError> {
     let mut names = HashMap::new();
-    for (index, section) in builder.sections.iter_mut().enumerate().filter(|(_, section)| !section.delete) {
+    for (index, section) in builder
+        .sections
+        .iter_mut()
+        .enumerate()
+        .filter(|(_, section)| !section.delete)
+    {
         let old = section.name.as_slice().to_vec();
         let mut name = String::from_utf8_lossy(&old).into_owned();
         if is_program(section) {
@@ -256,13 +318,17 @@ fn rename(builder: &mut Builder<'_>, mut types: Types, forgotten: &[Forgotten]) 
 }
 
 fn find(builder: &Builder<'_>, name: &[u8]) -> Option<SectionId> {
-    let section =
-        builder.sections.iter().find(|section| !section.delete && section.name.as_slice() == name)?;
+    let section = builder
+        .sections
+        .iter()
+        .find(|section| !section.delete && section.name.as_slice() == name)?;
     Some(section.id())
 }
 
 fn section_data(builder: &Builder<'_>, name: &[u8]) -> Option<Vec<u8>> {
-    let SectionData::Data(bytes) = &builder.sections.get(find(builder, name)?).data else { return None };
+    let SectionData::Data(bytes) = &builder.sections.get(find(builder, name)?).data else {
+        return None;
+    };
     Some(bytes.as_slice().to_vec())
 }
 

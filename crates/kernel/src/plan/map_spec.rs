@@ -8,11 +8,12 @@ use twinprobe_ebpf_common::{Btf, BtfError, EventKind, MapFamily, MapKind, MapTyp
 
 use crate::plan::request::KernelFacts;
 
-/// The bytes that the kernel keeps for each entry of a hash or a trie, in addition to key and value. Linux 6.18 has 48 and 40,
-/// and up to 16 in the table of buckets.
+/// The bytes that the kernel keeps for each entry of a hash or a trie, in addition to key and
+/// value. Linux 6.18 has 48 and 40, and up to 16 in the table of buckets.
 const OF_HASH_ENTRY: u64 = 64;
 const OF_TRIE_ENTRY: u64 = 48;
-/// The variable of the dialect bcc that holds the nanoseconds from the Unix epoch to the zero of `bpf_ktime_get_ns`.
+/// The variable of the dialect bcc that holds the nanoseconds from the Unix epoch to the zero of
+/// `bpf_ktime_get_ns`.
 const EPOCH_BASE: &str = "twinprobe_epoch_base";
 
 /// The type of tables of programs. They do not count as maps of a plan.
@@ -33,7 +34,8 @@ pub struct MapSpec {
     pub extra: u64,
     /// The type ids of key and value in the object's BTF; 0 if unknown.
     pub btf_types: (u32, u32),
-    /// The initial content of `.data` and `.rodata`; empty for `.bss` and for maps that the source declares.
+    /// The initial content of `.data` and `.rodata`; empty for `.bss` and for maps that the source
+    /// declares.
     pub initial: Vec<u8>,
     pub frozen: bool,
     /// The definition of the inner maps, for maps of maps.
@@ -46,8 +48,8 @@ impl MapSpec {
         u64::from(self.max_entries).saturating_mul(self.entry_bytes(possible_cpus))
     }
 
-    /// Halves the number of entries until the map has at most `most` bytes: the size of a ring buffer stays a power of
-    /// two.
+    /// Halves the number of entries until the map has at most `most` bytes: the size of a ring
+    /// buffer stays a power of two.
     pub fn shrink(&mut self, most: u64, possible_cpus: usize) {
         while self.max_entries > 1 && self.bytes(possible_cpus) > most {
             self.max_entries /= 2;
@@ -61,12 +63,18 @@ impl MapSpec {
         }
         let round = |size: u32| u64::from(size).next_multiple_of(8);
         let kind = MapKind::from_bpf_type(self.map_type);
-        let values = if kind.is_some_and(MapKind::is_percpu) { possible_cpus as u64 } else { 1 };
+        let values = if kind.is_some_and(MapKind::is_percpu) {
+            possible_cpus as u64
+        } else {
+            1
+        };
         let value = round(self.value_size).saturating_mul(values);
         let entry = match kind.map(MapKind::family) {
             Some(MapFamily::Array | MapFamily::Fifo | MapFamily::Global) => value,
             Some(MapFamily::Trie) => value + round(self.key_size) + OF_TRIE_ENTRY,
-            Some(MapFamily::Hash | MapFamily::Nested) | None => value + round(self.key_size) + OF_HASH_ENTRY,
+            Some(MapFamily::Hash | MapFamily::Nested) | None => {
+                value + round(self.key_size) + OF_HASH_ENTRY
+            }
         };
         entry.max(1)
     }
@@ -81,7 +89,9 @@ pub fn map_specs(
     let mut specs = BTreeMap::new();
     for (name, map) in &object.maps {
         if map.pinning() != aya_obj::maps::PinningType::None {
-            warnings.push(format!("map {name}: pinning is ignored; maps belong to their probe"));
+            warnings.push(format!(
+                "map {name}: pinning is ignored; maps belong to their probe"
+            ));
         }
         let mut spec = spec_of(map, facts);
         if let Some(types) = btf.map_definition(name).filter(|_| !has_events(map)) {
@@ -111,15 +121,19 @@ pub fn map_specs(
 /// Fills in the variable by which sources for BCC know the time of day, if the section has it.
 fn set_epoch_base(data: &mut [u8], section: &str, btf: &Btf, facts: KernelFacts) {
     let variables = btf.section_variables(section);
-    let variable = variables.iter().find(|variable| variable.name == EPOCH_BASE);
-    if let Some(place) = variable.and_then(|variable| data.get_mut(variable.offset..)?.first_chunk_mut()) {
+    let variable = variables
+        .iter()
+        .find(|variable| variable.name == EPOCH_BASE);
+    if let Some(place) =
+        variable.and_then(|variable| data.get_mut(variable.offset..)?.first_chunk_mut())
+    {
         *place = facts.monotonic_zero_ns.to_le_bytes();
     }
 }
 
-/// Sets the types of key and value, and the sizes that follow from them, because aya-obj multiplies only the innermost dimension
-/// of an array type. A definition without types has sizes of its own: then a type of another size does not
-/// belong to the map.
+/// Sets the types of key and value, and the sizes that follow from them, because aya-obj multiplies
+/// only the innermost dimension of an array type. A definition without types has sizes of its own:
+/// then a type of another size does not belong to the map.
 fn type_spec(spec: &mut MapSpec, types: MapTypes, btf: &Btf, map: &Map) -> Result<(), BtfError> {
     let size = |id| Ok(u32::try_from(btf.size_of(id)?).unwrap_or(u32::MAX));
     let [key, value] = [(types.key, spec.key_size), (types.value, spec.value_size)]
@@ -139,8 +153,8 @@ fn has_events(map: &Map) -> bool {
 }
 
 fn spec_of(map: &Map, facts: KernelFacts) -> MapSpec {
-    // The kernel takes only these sizes in maps of events. Loaders let sources omit the sizes, or write the type of the
-    // events.
+    // The kernel takes only these sizes in maps of events. Loaders let sources omit the sizes, or
+    // write the type of the events.
     let size = |size: u32| match EventKind::from_bpf_type(map.map_type()) {
         Some(EventKind::PerfEventArray) => DESCRIPTOR,
         Some(EventKind::Ringbuf) => 0,
@@ -157,7 +171,8 @@ fn spec_of(map: &Map, facts: KernelFacts) -> MapSpec {
     }
 }
 
-/// Returns the flags without which the kernel refuses to make a map of this type. Some loaders add these flags.
+/// Returns the flags without which the kernel refuses to make a map of this type. Some loaders add
+/// these flags.
 fn always(map_type: u32) -> u32 {
     match MapKind::from_bpf_type(map_type) {
         Some(MapKind::LpmTrie) => BPF_F_NO_PREALLOC,
@@ -165,14 +180,16 @@ fn always(map_type: u32) -> u32 {
     }
 }
 
-/// Returns the number of entries that the kernel accepts. The size of a ring buffer is rounded up to a power of two and
-/// whole pages, as sources for libbpf expect. A perf event array without a number of entries gets one for each CPU.
+/// Returns the number of entries that the kernel accepts. The size of a ring buffer is rounded up
+/// to a power of two and whole pages, as sources for libbpf expect. A perf event array without a
+/// number of entries gets one for each CPU.
 pub fn entries(map_type: u32, wanted: u32, facts: KernelFacts) -> u32 {
     match (EventKind::from_bpf_type(map_type), wanted) {
         (Some(EventKind::PerfEventArray), 0) => facts.possible_cpus as u32,
-        (Some(EventKind::Ringbuf), wanted) if wanted > 0 => {
-            wanted.max(facts.page_size as u32).checked_next_power_of_two().unwrap_or(wanted)
-        }
+        (Some(EventKind::Ringbuf), wanted) if wanted > 0 => wanted
+            .max(facts.page_size as u32)
+            .checked_next_power_of_two()
+            .unwrap_or(wanted),
         (_, wanted) => wanted,
     }
 }

@@ -1,5 +1,6 @@
-//! The plan of a probe in the kernel, computed from its objects and its configuration alone: this module does no IO and
-//! needs neither the kernel nor a privilege. The code that loads, reads and shows a probe indexes its plan.
+//! The plan of a probe in the kernel, computed from its objects and its configuration alone: this
+//! module does no IO and needs neither the kernel nor a privilege. The code that loads, reads and
+//! shows a probe indexes its plan.
 
 pub mod build;
 pub mod draft;

@@ -21,8 +21,8 @@ use crate::plan::map_spec::{self, MapSpec, PROGRAMS};
 use crate::plan::request::KernelFacts;
 use crate::plan::sees::Sees;
 
-/// The most functions of an object. The kernel takes 256 of one program; the linker nests the functions of an
-/// object, which takes stack for each.
+/// The most functions of an object. The kernel takes 256 of one program; the linker nests the
+/// functions of an object, which takes stack for each.
 const MAX_FUNCTIONS: usize = 1024;
 
 /// The size of a pointer in an object, in bytes.
@@ -50,12 +50,19 @@ pub enum ObjectError {
     #[error(
         "the source uses {names} without defining it; neither other files nor kernel functions (kfuncs) are linked in, but for bpf_dynptr_from_skb, bpf_dynptr_from_xdp and bpf_dynptr_slice"
     )]
-    Undefined { names: String, position: Option<CodePosition> },
+    Undefined {
+        names: String,
+        position: Option<CodePosition>,
+    },
     #[error(
         "the relocation at byte {offset} of section {section} belongs to an instruction that neither loads \
          an address nor calls a function; leave it out, and let the compiler make the references"
     )]
-    Misplaced { section: String, offset: u64, position: Option<CodePosition> },
+    Misplaced {
+        section: String,
+        offset: u64,
+        position: Option<CodePosition>,
+    },
     #[error(
         "the source has {0} functions; the limit is {MAX_FUNCTIONS}, and the kernel takes 256 of one program"
     )]
@@ -76,7 +83,10 @@ pub enum ObjectError {
     )]
     NoFunction(&'static str),
     #[error("{reason}")]
-    Unfit { reason: Unfit, position: Option<CodePosition> },
+    Unfit {
+        reason: Unfit,
+        position: Option<CodePosition>,
+    },
 }
 
 /// A position in the source, in a file that a client has sent with the source, or in another file.
@@ -92,8 +102,8 @@ enum CodeFile {
     Source,
     /// A file that a client has sent with the source.
     Beside(String),
-    /// A file of this name that the daemon does not have: the source says by `#line` that it was made from the file, or
-    /// the object was compiled elsewhere.
+    /// A file of this name that the daemon does not have: the source says by `#line` that it was
+    /// made from the file, or the object was compiled elsewhere.
     Elsewhere(String),
 }
 
@@ -101,30 +111,42 @@ impl CodePosition {
     /// Returns the position that an instruction of `function` was compiled from.
     fn of(btf: &[u8], function: &Function, instruction: usize) -> Option<Self> {
         let (file, line, column) = position(btf, function, instruction, |_| true)?;
-        let (place, line, column) = match (name_beside(file), source_position(btf, function, instruction)) {
+        let (place, line, column) = match (
+            name_beside(file),
+            source_position(btf, function, instruction),
+        ) {
             (Some(name), _) => (CodeFile::Beside(name), line, column),
             (None, Some((line, column))) => (CodeFile::Source, line, column),
             // A relative name is one in the directory of the compilation, which is `/`.
-            (None, None) => {
-                (CodeFile::Elsewhere(file.strip_prefix("//").unwrap_or(file).to_owned()), line, column)
-            }
+            (None, None) => (
+                CodeFile::Elsewhere(file.strip_prefix("//").unwrap_or(file).to_owned()),
+                line,
+                column,
+            ),
         };
-        Some(Self { place, line, column })
+        Some(Self {
+            place,
+            line,
+            column,
+        })
     }
 
     /// Adds this position to a finding about the source in the field `field` of the configuration.
     fn place(&self, field: &str, finding: Finding) -> Finding {
         let file = match &self.place {
             CodeFile::Source => None,
-            CodeFile::Beside(name) => {
-                field.strip_suffix("source").map(|direction| format!("{direction}files.{name}"))
-            }
+            CodeFile::Beside(name) => field
+                .strip_suffix("source")
+                .map(|direction| format!("{direction}files.{name}")),
             CodeFile::Elsewhere(file) => {
                 let message = format!("in {file}:{}: {}", self.line, finding.message);
                 return Finding { message, ..finding };
             }
         };
-        let finding = Finding { field: file.or(finding.field), ..finding };
+        let finding = Finding {
+            field: file.or(finding.field),
+            ..finding
+        };
         finding.at(self.line, Some(self.column))
     }
 }
@@ -135,16 +157,28 @@ impl ObjectError {
         match self {
             Self::Undefined { position, .. } | Self::Misplaced { position, .. } => {
                 let finding = Finding::new(Stage::Admission, field, with_causes(self));
-                position.as_ref().map_or(finding.clone(), |position| position.place(field, finding))
+                position
+                    .as_ref()
+                    .map_or(finding.clone(), |position| position.place(field, finding))
             }
-            Self::Unfit { reason: Unfit::Unknown { .. }, .. }
+            Self::Unfit {
+                reason: Unfit::Unknown { .. },
+                ..
+            }
             | Self::Elf(ElfError::Unfit(Unfit::Unknown { .. })) => {
                 let direction = field.split('.').next().unwrap_or_default();
                 Finding::new(Stage::Load, format!("{direction}.entry"), with_causes(self))
             }
-            Self::Unfit { position: Some(position), .. } => {
-                let finding = position.place(field, Finding::new(Stage::Load, field, with_causes(self)));
-                Finding { column: None, ..finding }
+            Self::Unfit {
+                position: Some(position),
+                ..
+            } => {
+                let finding =
+                    position.place(field, Finding::new(Stage::Load, field, with_causes(self)));
+                Finding {
+                    column: None,
+                    ..finding
+                }
             }
             _ => Finding::new(Stage::Load, field, with_causes(self)),
         }
@@ -203,25 +237,49 @@ impl ProbeObject {
             declared,
             mut warnings,
         } = prepared;
-        let mut program = guarded(|| Object::parse(&elf))?.map_err(|error| unparsed(error, &declared))?;
+        let mut program =
+            guarded(|| Object::parse(&elf))?.map_err(|error| unparsed(error, &declared))?;
         let functions = program.functions.len();
         if functions > MAX_FUNCTIONS {
             return Err(ObjectError::ManyFunctions(functions));
         }
         let position = |at: &Option<(String, usize)>| {
             let (function, instruction) = at.as_ref()?;
-            let function = program.functions.values().find(|known| known.name == *function)?;
+            let function = program
+                .functions
+                .values()
+                .find(|known| known.name == *function)?;
             CodePosition::of(&program.btf.as_ref()?.to_bytes(), function, *instruction)
         };
-        if let Some(Misplaced { section, offset, at }) = misplaced.into_iter().next() {
-            return Err(ObjectError::Misplaced { section, offset, position: position(&at) });
+        if let Some(Misplaced {
+            section,
+            offset,
+            at,
+        }) = misplaced.into_iter().next()
+        {
+            return Err(ObjectError::Misplaced {
+                section,
+                offset,
+                position: position(&at),
+            });
         }
         if let Some(first) = undefined.first() {
             let position = position(&first.used_at);
-            let names: Vec<&str> = undefined.iter().map(|undefined| undefined.symbol.as_str()).collect();
-            return Err(ObjectError::Undefined { names: names.join(", "), position });
+            let names: Vec<&str> = undefined
+                .iter()
+                .map(|undefined| undefined.symbol.as_str())
+                .collect();
+            return Err(ObjectError::Undefined {
+                names: names.join(", "),
+                position,
+            });
         }
-        let ProgramChoice { entry, frags, unfit, .. } = choice;
+        let ProgramChoice {
+            entry,
+            frags,
+            unfit,
+            ..
+        } = choice;
         if let Some(reason) = unfit {
             let position = position(&Some((entry, 0)));
             return Err(ObjectError::Unfit { reason, position });
@@ -230,24 +288,47 @@ impl ProbeObject {
             return Err(ObjectError::NoFrags(entry));
         }
         let no_features = BtfFeatures::default();
-        guarded(|| program.fixup_and_sanitize_btf(facts.btf.unwrap_or(&no_features)).map(drop))??;
+        guarded(|| {
+            program
+                .fixup_and_sanitize_btf(facts.btf.unwrap_or(&no_features))
+                .map(drop)
+        })??;
         let btf_blob = program.btf.as_ref().ok_or(ElfError::DamagedBtf)?.to_bytes();
         let btf = Btf::parse(&btf_blob)?;
         let mut maps = map_spec::map_specs(&program, &btf, facts, &mut warnings)?;
         empty_tables(&maps, &unused, &mut calls, &mut warnings);
         maps.retain(|name, _| !calls.contains_key(name));
-        let slots = pointers.into_iter().filter_map(|pointer| slot(pointer, &maps, &btf)).collect();
-        let defined = Definitions { entry, frags, others, maps, unused, slots, calls, btf, warnings, sees };
-        Ok(Self { program, btf_blob, defined })
+        let slots = pointers
+            .into_iter()
+            .filter_map(|pointer| slot(pointer, &maps, &btf))
+            .collect();
+        let defined = Definitions {
+            entry,
+            frags,
+            others,
+            maps,
+            unused,
+            slots,
+            calls,
+            btf,
+            warnings,
+            sees,
+        };
+        Ok(Self {
+            program,
+            btf_blob,
+            defined,
+        })
     }
 
-    /// Returns line and column of the user's source that an instruction of `function` was compiled from.
+    /// Returns line and column of the user's source that an instruction of `function` was compiled
+    /// from.
     pub fn source_position(&self, function: &Function, instruction: usize) -> Option<(u32, u32)> {
         source_position(&self.btf_blob, function, instruction)
     }
 
-    /// Makes a finding about an instruction of `function`, whose source is in this field: in the file that it was compiled
-    /// from, if a client has sent that along, else in the source.
+    /// Makes a finding about an instruction of `function`, whose source is in this field: in the
+    /// file that it was compiled from, if a client has sent that along, else in the source.
     pub fn finding(
         &self,
         stage: Stage,
@@ -263,7 +344,8 @@ impl ProbeObject {
         }
     }
 
-    /// Returns the file and the line that an instruction of `function` was compiled from. It may be any file.
+    /// Returns the file and the line that an instruction of `function` was compiled from. It may be
+    /// any file.
     pub fn position(&self, function: &Function, instruction: usize) -> Option<(&str, u32)> {
         let (file, line, _) = position(&self.btf_blob, function, instruction, |_| true)?;
         // A relative name is one in the directory of the compilation, which is `/`.
@@ -271,14 +353,15 @@ impl ProbeObject {
     }
 }
 
-/// Returns line and column of the user's source that an instruction was compiled from: those of the last record up to
-/// the instruction that is not from a header.
+/// Returns line and column of the user's source that an instruction was compiled from: those of the
+/// last record up to the instruction that is not from a header.
 fn source_position(btf: &[u8], function: &Function, instruction: usize) -> Option<(u32, u32)> {
     let is_source = |file: &str| file.rsplit('/').next() == Some(SOURCE_NAME);
     position(btf, function, instruction, is_source).map(|(_, line, column)| (line, column))
 }
 
-/// Returns the file, the line and the column of an instruction: those of the last record up to it whose file is wanted.
+/// Returns the file, the line and the column of an instruction: those of the last record up to it
+/// whose file is wanted.
 fn position<'a>(
     btf: &'a [u8],
     function: &Function,
@@ -293,21 +376,32 @@ fn position<'a>(
         // Code that belongs to several lines has line 0.
         .filter(|record| record.line_col >> 10 != 0)
         // A damaged object may have records from before the function.
-        .filter(|record| record.insn_off.checked_sub(start).is_some_and(|at| at as usize <= instruction))
+        .filter(|record| {
+            record
+                .insn_off
+                .checked_sub(start)
+                .is_some_and(|at| at as usize <= instruction)
+        })
         .filter_map(|record| Some((record, file_name(btf, record.file_name_off)?)))
         .filter(|(_, file)| is_wanted(file))
         .max_by_key(|(record, _)| record.insn_off)
         .map(|(record, file)| (file, record.line_col >> 10, record.line_col & 0x3ff))
 }
 
-/// Returns the name of the file at `offset` in the strings of `btf`, as line information refers to files.
+/// Returns the name of the file at `offset` in the strings of `btf`, as line information refers to
+/// files.
 fn file_name(btf: &[u8], offset: u32) -> Option<&str> {
     let word = |at: usize| {
         let bytes = btf.get(at..at + 4)?;
         Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
     };
-    let start = word(4)?.checked_add(word(16)?)?.checked_add(offset as usize)?;
-    CStr::from_bytes_until_nul(btf.get(start..)?).ok()?.to_str().ok()
+    let start = word(4)?
+        .checked_add(word(16)?)?
+        .checked_add(offset as usize)?;
+    CStr::from_bytes_until_nul(btf.get(start..)?)
+        .ok()?
+        .to_str()
+        .ok()
 }
 
 /// Adds the tables of programs that the source does not fill. Nothing else fills them.
@@ -317,7 +411,10 @@ fn empty_tables(
     calls: &mut Calls,
     warnings: &mut Vec<String>,
 ) {
-    let tables = maps.iter().filter(|(_, spec)| spec.map_type == PROGRAMS).map(|(name, _)| name);
+    let tables = maps
+        .iter()
+        .filter(|(_, spec)| spec.map_type == PROGRAMS)
+        .map(|(name, _)| name);
     for name in tables {
         if !unused.contains(name) && !calls.contains_key(name) {
             warnings.push(format!(
@@ -332,24 +429,34 @@ fn empty_tables(
 /// Returns the reason why aya-obj does not parse an object: for a type without a size, its name.
 fn unparsed(error: aya_obj::ParseError, declared: &HashMap<u32, String>) -> ObjectError {
     let name = match &error {
-        aya_obj::ParseError::BtfError(BtfError::UnexpectedBtfType { type_id }) => declared.get(type_id),
+        aya_obj::ParseError::BtfError(BtfError::UnexpectedBtfType { type_id }) => {
+            declared.get(type_id)
+        }
         _ => None,
     };
     name.map_or(error.into(), |name| ObjectError::Declared(name.clone()))
 }
 
-/// Returns the outer map, the slot and the inner map of a pointer such as `.values = { [3] = &map }`; `None` if the
-/// outer map is not a map of maps.
-fn slot(pointer: MapPointer, maps: &BTreeMap<String, MapSpec>, btf: &Btf) -> Option<(String, u32, String)> {
-    let MapPointer { outer, offset, inner } = pointer;
+/// Returns the outer map, the slot and the inner map of a pointer such as `.values = { [3] = &map
+/// }`; `None` if the outer map is not a map of maps.
+fn slot(
+    pointer: MapPointer,
+    maps: &BTreeMap<String, MapSpec>,
+    btf: &Btf,
+) -> Option<(String, u32, String)> {
+    let MapPointer {
+        outer,
+        offset,
+        inner,
+    } = pointer;
     maps.get(&outer)?.inner.as_ref()?;
     let values = btf.inner_map_definition(&outer)?.values_offset as u64;
     let slot = u32::try_from(offset.checked_sub(values)? / POINTER).ok()?;
     Some((outer, slot, inner))
 }
 
-/// Calls `parse` and turns a panic into an error: aya-obj can panic on an unexpected object, and a source decides what
-/// its object contains, because inline assembly can emit any section.
+/// Calls `parse` and turns a panic into an error: aya-obj can panic on an unexpected object, and a
+/// source decides what its object contains, because inline assembly can emit any section.
 pub fn guarded<T>(parse: impl FnOnce() -> T) -> Result<T, ObjectError> {
     catch_unwind(AssertUnwindSafe(parse)).map_err(|_| ObjectError::Panic)
 }

@@ -1,4 +1,5 @@
-//! The plan of a probe: its maps and programs, and the way in which the daemon reads each metric from them.
+//! The plan of a probe: its maps and programs, and the way in which the daemon reads each metric
+//! from them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +39,8 @@ pub struct DirectionPlan {
     pub entry: String,
     /// The names of the object's other programs.
     pub others: Vec<String>,
-    /// True if the program is loaded for packets of several buffers, which only XDP has: `SEC("xdp.frags")`.
+    /// True if the program is loaded for packets of several buffers, which only XDP has:
+    /// `SEC("xdp.frags")`.
     pub frags: bool,
     /// True if the program is loaded to be called through libxdp's dispatcher.
     pub joined: bool,
@@ -46,15 +48,16 @@ pub struct DirectionPlan {
     pub maps: Vec<MapPlan>,
     /// The indices of the metrics that count failed insertions into a map, by the name of the map.
     pub counters: BTreeMap<String, usize>,
-    /// The metrics, in the order of the configuration; then the counters of losses, which no document shows as metrics; then
-    /// the maps whose losses alone a document shows.
+    /// The metrics, in the order of the configuration; then the counters of losses, which no
+    /// document shows as metrics; then the maps whose losses alone a document shows.
     pub metrics: Vec<MetricPlan>,
     pub sees: Sees,
     /// The programs in the slots of tables for `bpf_tail_call`, which do not count as maps here.
     pub calls: Calls,
 }
 
-/// The interface that a direction serves alone, because each interface of the probe has programs and maps of its own.
+/// The interface that a direction serves alone, because each interface of the probe has programs
+/// and maps of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnInterface {
     /// All interfaces of the probe, by the names of the configuration.
@@ -94,7 +97,8 @@ pub struct FillEntry {
 #[derive(Debug)]
 pub struct MetricPlan {
     pub request: MetricRequest,
-    /// The index of the metric's map in [`DirectionPlan::maps`]. The map of a variable is its section.
+    /// The index of the metric's map in [`DirectionPlan::maps`]. The map of a variable is its
+    /// section.
     pub map: usize,
     pub source: MetricSource,
     pub extraction: Extraction,
@@ -109,7 +113,8 @@ pub enum MetricSource {
     Variable(VariableSpec),
     /// A stream of events, with the layout of an event if its type is known.
     Events(EventKind, Option<Layout>),
-    /// A map that no metric shows, of which only the losses are shown. The text is the name of its type.
+    /// A map that no metric shows, of which only the losses are shown. The text is the name of its
+    /// type.
     Losses(&'static str),
 }
 
@@ -126,10 +131,11 @@ pub struct VariableSpec {
 /// The effect of a reading on the map of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extraction {
-    /// The map of the idle twin is read and, once the window is stored, emptied. No program writes to this map after the
-    /// flip.
+    /// The map of the idle twin is read and, once the window is stored, emptied. No program writes
+    /// to this map after the flip.
     Clear,
-    /// The content is moved into a journal, because packets change the map meanwhile. The window is made from the journal.
+    /// The content is moved into a journal, because packets change the map meanwhile. The window is
+    /// made from the journal.
     Drain,
     /// The content is copied and stays in the map.
     Copy,
@@ -140,7 +146,8 @@ pub enum Extraction {
 }
 
 impl Extraction {
-    /// Tells whether a reading removes anything from the map. A probe has windows if this is true for any of its metrics.
+    /// Tells whether a reading removes anything from the map. A probe has windows if this is true
+    /// for any of its metrics.
     pub const fn resets(self) -> bool {
         matches!(self, Self::Clear | Self::Drain | Self::Discard)
     }
@@ -163,11 +170,14 @@ impl ProbePlan {
         self
     }
 
-    /// Loads every program for packets of a single buffer, because this kernel has no other XDP programs.
+    /// Loads every program for packets of a single buffer, because this kernel has no other XDP
+    /// programs.
     pub fn without_frags(mut self) -> Self {
         for direction in &mut self.directions {
             // A plan is not shared before it is loaded.
-            Arc::get_mut(direction).into_iter().for_each(|direction| direction.frags = false);
+            Arc::get_mut(direction)
+                .into_iter()
+                .for_each(|direction| direction.frags = false);
         }
         self
     }
@@ -185,12 +195,15 @@ impl ProbePlan {
         self
     }
 
-    /// Plans without twins: one program of each direction sees all packets, and its maps are not read while it runs.
+    /// Plans without twins: one program of each direction sees all packets, and its maps are not
+    /// read while it runs.
     pub fn without_twins(mut self) -> Self {
         for direction in &mut self.directions {
             // A plan is not shared before it is loaded.
             let direction = Arc::get_mut(direction).into_iter();
-            direction.flat_map(|direction| &mut direction.maps).for_each(|map| map.private = false);
+            direction
+                .flat_map(|direction| &mut direction.maps)
+                .for_each(|map| map.private = false);
         }
         self
     }
@@ -221,7 +234,10 @@ impl DirectionPlan {
             return Finding::new(stage, &self.code, message);
         };
         let beside = file.as_ref().zip(self.code.strip_suffix("source"));
-        let field = beside.map_or_else(|| self.code.clone(), |(file, at)| format!("{at}files.{file}"));
+        let field = beside.map_or_else(
+            || self.code.clone(),
+            |(file, at)| format!("{at}files.{file}"),
+        );
         Finding::new(stage, field, message).at(*line, None)
     }
 
@@ -235,9 +251,13 @@ impl DirectionPlan {
         self.own_interface.as_ref().map(OwnInterface::name)
     }
 
-    /// Returns the name of the direction for pins. No two directions of the deployment have the same name.
+    /// Returns the name of the direction for pins. No two directions of the deployment have the
+    /// same name.
     pub fn pin_name(&self) -> String {
-        pin_name(self.direction(), self.own_interface.as_ref().map(|own| own.index))
+        pin_name(
+            self.direction(),
+            self.own_interface.as_ref().map(|own| own.index),
+        )
     }
 
     /// Returns the map with this name.
@@ -247,7 +267,9 @@ impl DirectionPlan {
 
     /// Returns the slot and the name of each initial inner map of a map of maps.
     pub fn inner_names(&self, map: &MapPlan) -> impl Iterator<Item = (u32, &str)> {
-        map.slots.iter().map(|(slot, inner)| (*slot, self.maps[*inner].name.as_str()))
+        map.slots
+            .iter()
+            .map(|(slot, inner)| (*slot, self.maps[*inner].name.as_str()))
     }
 
     /// Tells whether the program is loaded twice, because each twin has some maps of its own.
@@ -285,7 +307,11 @@ impl MetricPlan {
     }
 }
 
-/// Returns the name of a direction for pins. `interface` is the index of the interface that the direction serves alone.
+/// Returns the name of a direction for pins. `interface` is the index of the interface that the
+/// direction serves alone.
 pub fn pin_name(direction: &str, interface: Option<usize>) -> String {
-    interface.map_or_else(|| direction.to_owned(), |index| format!("{direction}_{index}"))
+    interface.map_or_else(
+        || direction.to_owned(),
+        |index| format!("{direction}_{index}"),
+    )
 }

@@ -1,4 +1,5 @@
-//! The request of a configuration for one direction of a probe, and the facts about the kernel that a plan depends on.
+//! The request of a configuration for one direction of a probe, and the facts about the kernel that
+//! a plan depends on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,8 +18,8 @@ pub struct KernelFacts {
     pub possible_cpus: usize,
     /// The size of a page, in bytes.
     pub page_size: usize,
-    /// The nanoseconds from the Unix epoch to the zero of `bpf_ktime_get_ns`, by the present setting of the wall
-    /// clock.
+    /// The nanoseconds from the Unix epoch to the zero of `bpf_ktime_get_ns`, by the present
+    /// setting of the wall clock.
     pub monotonic_zero_ns: u64,
     /// The kinds of type information that the kernel takes; `None` if it takes none.
     pub btf: Option<&'static BtfFeatures>,
@@ -35,7 +36,8 @@ impl KernelOptions {
     /// The options of a kernel whose configuration is unknown.
     pub const NONE: Self = Self(|_| None);
 
-    /// Returns the value of an option as the kernel's configuration has it: `y`, `m`, a number, or text in quotes.
+    /// Returns the value of an option as the kernel's configuration has it: `y`, `m`, a number, or
+    /// text in quotes.
     pub fn value(self, name: &str) -> Option<String> {
         (self.0)(name)
     }
@@ -59,15 +61,16 @@ pub struct DirectionRequest {
     pub max_entries: BTreeMap<String, u32>,
     /// The entries with which maps begin. Some of these maps may be maps of the other direction.
     pub fill: Arc<Fills>,
-    /// The maps that must have exactly the entries of `fill`, even if the probe replaces another one.
+    /// The maps that must have exactly the entries of `fill`, even if the probe replaces another
+    /// one.
     pub anew: BTreeSet<String>,
     /// The field of the configuration that the program comes from, for findings.
     pub code: String,
     /// The effect of a replacement of the probe on the content of maps that no metric names.
     pub on_replace: OnReplace,
     pub metrics: Vec<MetricRequest>,
-    /// The place in the source where each name is declared, for findings about maps. Empty for a compiled
-    /// object.
+    /// The place in the source where each name is declared, for findings about maps. Empty for a
+    /// compiled object.
     pub places: BTreeMap<String, DeclaredAt>,
 }
 
@@ -79,7 +82,8 @@ pub struct DeclaredAt {
     pub line: u32,
 }
 
-/// The findings and warnings about a direction that is being planned. A direction with findings is refused.
+/// The findings and warnings about a direction that is being planned. A direction with findings is
+/// refused.
 #[derive(Debug, Default)]
 pub struct PlanFindings {
     pub findings: Vec<Finding>,

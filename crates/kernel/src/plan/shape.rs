@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::field::prefix::Prefix;
-use twinprobe_ebpf_common::{Btf, Layout, MapFamily, MapKind, MapTypes, Member, Render, Shape, TableLayout};
+use twinprobe_ebpf_common::{
+    Btf, Layout, MapFamily, MapKind, MapTypes, Member, Render, Shape, TableLayout,
+};
 
 use crate::plan::map_spec::MapSpec;
 
-/// The types of a map's keys and values. A data section is an array with one struct, whose fields are the variables.
+/// The types of a map's keys and values. A data section is an array with one struct, whose fields
+/// are the variables.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MapShape {
     pub key: Layout,
@@ -32,19 +35,36 @@ impl MapShape {
         });
         let shape = Shape::Struct(members.collect());
         let key = Layout::unsigned(spec.key_size as usize);
-        Self { key, value: Layout { size, shape, render: None } }
+        Self {
+            key,
+            value: Layout {
+                size,
+                shape,
+                render: None,
+            },
+        }
     }
 
-    /// Returns the shape for these types. Bytes of an unknown type are opaque, and `doubts` get the reason.
-    fn of_types(btf: &Btf, what: &str, types: MapTypes, spec: &MapSpec, doubts: &mut Vec<String>) -> Self {
+    /// Returns the shape for these types. Bytes of an unknown type are opaque, and `doubts` get the
+    /// reason.
+    fn of_types(
+        btf: &Btf,
+        what: &str,
+        types: MapTypes,
+        spec: &MapSpec,
+        doubts: &mut Vec<String>,
+    ) -> Self {
         let mut known = |part, id, size: u32| {
             layout(btf, part, id, size as usize).unwrap_or_else(|reason| {
                 doubts.push(format!("{what}: {reason}"));
                 Layout::opaque(size as usize)
             })
         };
-        let mut key =
-            if spec.key_size > 0 { known("key", types.key, spec.key_size) } else { Layout::opaque(0) };
+        let mut key = if spec.key_size > 0 {
+            known("key", types.key, spec.key_size)
+        } else {
+            Layout::opaque(0)
+        };
         let is_trie = MapKind::from_bpf_type(spec.map_type) == Some(MapKind::LpmTrie);
         if is_trie && Prefix::of_trie(&key).is_some() {
             key.render = Some(Render::Prefix);
@@ -59,9 +79,19 @@ impl MapShape {
 
     fn into_table(self, kind: MapKind, possible_cpus: usize) -> TableLayout {
         let Self { key, value } = self;
-        let key = if kind.has_keys() { key } else { Layout::opaque(0) };
+        let key = if kind.has_keys() {
+            key
+        } else {
+            Layout::opaque(0)
+        };
         let slots = if kind.is_percpu() { possible_cpus } else { 1 };
-        TableLayout { kind, key, value, slots, inner: None }
+        TableLayout {
+            kind,
+            key,
+            value,
+            slots,
+            inner: None,
+        }
     }
 
     /// Returns the layout of the map as a table; `None` if the map has no rows of values.
@@ -72,8 +102,8 @@ impl MapShape {
     }
 }
 
-/// Returns the layout by which a metric decodes the map `name`, which is of `kind`. Also returns the reason why
-/// parts of it can't be decoded, if there is one.
+/// Returns the layout by which a metric decodes the map `name`, which is of `kind`. Also returns
+/// the reason why parts of it can't be decoded, if there is one.
 pub fn table_layout(
     btf: &Btf,
     name: &str,
@@ -91,20 +121,30 @@ pub fn table_layout(
     let mut layout = table(&format!("map {name}"), types, spec, kind);
     layout.inner = spec.inner.as_deref().and_then(|inner| {
         let kind = MapKind::from_bpf_type(inner.map_type)?;
-        let types = btf.inner_map_definition(name).map(|inner| inner.types).unwrap_or_default();
-        Some(Arc::new(table(&format!("the maps in map {name}"), types, inner, kind)))
+        let types = btf
+            .inner_map_definition(name)
+            .map(|inner| inner.types)
+            .unwrap_or_default();
+        Some(Arc::new(table(
+            &format!("the maps in map {name}"),
+            types,
+            inner,
+            kind,
+        )))
     });
     (layout, (!doubts.is_empty()).then(|| doubts.join("; ")))
 }
 
-/// Returns the layout of the type `id`, whose values have `size` bytes, or the reason why they are shown in hex.
+/// Returns the layout of the type `id`, whose values have `size` bytes, or the reason why they are
+/// shown in hex.
 fn layout(btf: &Btf, part: &str, id: Option<u32>, size: usize) -> Result<Layout, String> {
-    let id = id.ok_or_else(|| format!("the {part} has no type (use __type), it is shown in hex"))?;
+    let id =
+        id.ok_or_else(|| format!("the {part} has no type (use __type), it is shown in hex"))?;
     match btf.layout(id) {
         Ok(layout) if layout.size == size => Ok(layout),
-        Ok(Layout { size: found, .. }) => {
-            Err(format!("the type of the {part} has {found} bytes, not {size}; it is shown in hex"))
-        }
+        Ok(Layout { size: found, .. }) => Err(format!(
+            "the type of the {part} has {found} bytes, not {size}; it is shown in hex"
+        )),
         Err(error) => Err(format!("the {part} is shown in hex: {error}")),
     }
 }

@@ -1,5 +1,5 @@
-//! The decisions that need all directions of a probe: which maps both directions use, which maps are private to each twin,
-//! and which metrics can't go together.
+//! The decisions that need all directions of a probe: which maps both directions use, which maps
+//! are private to each twin, and which metrics can't go together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +12,8 @@ use crate::plan::map_spec::MapSpec;
 use crate::plan::probe_plan::MapPlan;
 use twinprobe_ebpf_common::request::MetricRequest;
 
-/// Marks the maps in `common`, which both directions use, and makes and checks the other decisions. `drafts` has ingress
-/// first.
+/// Marks the maps in `common`, which both directions use, and makes and checks the other decisions.
+/// `drafts` has ingress first.
 pub fn plan(drafts: &mut [DirectionDraft<'_>], common: &[String]) {
     // If a direction is missing because it was refused, nothing is known about common maps.
     if let [ingress, egress] = drafts {
@@ -26,8 +26,14 @@ pub fn plan(drafts: &mut [DirectionDraft<'_>], common: &[String]) {
         warn_of_samples(ingress, egress);
     }
     let nodes = Nodes::of(drafts);
-    for node in nodes.readers(drafts).map(|(_, node)| node).collect::<BTreeSet<usize>>() {
-        nodes.maps[node].iter().for_each(|&(direction, map)| drafts[direction].maps[map].is_read = true);
+    for node in nodes
+        .readers(drafts)
+        .map(|(_, node)| node)
+        .collect::<BTreeSet<usize>>()
+    {
+        nodes.maps[node]
+            .iter()
+            .for_each(|&(direction, map)| drafts[direction].maps[map].is_read = true);
     }
     set_private(drafts, &nodes);
     set_on_replace(drafts, &nodes);
@@ -36,7 +42,12 @@ pub fn plan(drafts: &mut [DirectionDraft<'_>], common: &[String]) {
 
 /// Warns of maps that both directions use although they sample different shares of their packets.
 fn warn_of_samples(ingress: &mut DirectionDraft<'_>, egress: &DirectionDraft<'_>) {
-    let maps: Vec<&str> = ingress.maps.iter().filter(|map| map.common).map(|map| &*map.name).collect();
+    let maps: Vec<&str> = ingress
+        .maps
+        .iter()
+        .filter(|map| map.common)
+        .map(|map| &*map.name)
+        .collect();
     let samples = [&*ingress, egress].map(|draft| draft.sample());
     if samples[0] != samples[1] && !maps.is_empty() {
         let [first, second] = samples.map(|sample| match sample {
@@ -64,9 +75,17 @@ fn share(
         [&*ingress, &*egress].map(|draft| draft.maps.iter().position(|map| map.name == *name));
     let (Some(first), Some(second)) = (first, second) else {
         let lacking: &DirectionDraft<'_> = if first.is_none() { ingress } else { egress };
-        let known: Vec<&str> =
-            lacking.maps.iter().map(|map| map.name.as_str()).filter(|name| !name.starts_with('.')).collect();
-        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let known: Vec<&str> = lacking
+            .maps
+            .iter()
+            .map(|map| map.name.as_str())
+            .filter(|name| !name.starts_with('.'))
+            .collect();
+        let known = if known.is_empty() {
+            "none".to_owned()
+        } else {
+            known.join(", ")
+        };
         let direction = lacking.direction();
         return Err(format!(
             "the {direction} source defines no map {name}, but {known}; both must define it"
@@ -74,11 +93,19 @@ fn share(
     };
     for (draft, index) in [(&*ingress, first), (&*egress, second)] {
         let (maps, map) = (&draft.maps, &draft.maps[index]);
-        let near = maps.iter().enumerate().filter(|(other, near)| map.holds(*other) || near.holds(index));
-        if let Some((_, other)) =
-            near.map(|(_, near)| (near, &near.name)).find(|(_, near)| !common.contains(near))
+        let near = maps
+            .iter()
+            .enumerate()
+            .filter(|(other, near)| map.holds(*other) || near.holds(index));
+        if let Some((_, other)) = near
+            .map(|(_, near)| (near, &near.name))
+            .find(|(_, near)| !common.contains(near))
         {
-            let (outer, inner) = if map.slots.is_empty() { (other, name) } else { (&map.name, &other[..]) };
+            let (outer, inner) = if map.slots.is_empty() {
+                (other, name)
+            } else {
+                (&map.name, &other[..])
+            };
             return Err(format!(
                 "map {outer} holds map {inner}: share both, or neither; {other} is not in shared_maps"
             ));
@@ -87,7 +114,9 @@ fn share(
     let differences = differences((ingress, first), (egress, second));
     if !differences.is_empty() {
         let differences = differences.join("; ");
-        return Err(format!("both sources must define map {name} alike, but {differences}"));
+        return Err(format!(
+            "both sources must define map {name} alike, but {differences}"
+        ));
     }
     (ingress.maps[first].common, egress.maps[second].common) = (true, true);
     Ok(())
@@ -111,13 +140,18 @@ fn differences(
             ("key", &first.shape.key, &second.shape.key),
             ("value", &first.shape.value, &second.shape.value),
         ];
-        let others = parts.into_iter().filter(|(_, first, second)| first != second);
+        let others = parts
+            .into_iter()
+            .filter(|(_, first, second)| first != second);
         found.extend(others.map(|(part, ..)| {
             format!("the {part} has other fields or renderings in ingress than in egress")
         }));
     }
     let inner = |draft: &DirectionDraft<'_>, map: &MapPlan| -> Vec<(u32, String)> {
-        map.slots.iter().map(|(slot, inner)| (*slot, draft.maps[*inner].name.clone())).collect()
+        map.slots
+            .iter()
+            .map(|(slot, inner)| (*slot, draft.maps[*inner].name.clone()))
+            .collect()
     };
     if inner(ingress, first) != inner(egress, second) {
         found.push("other maps are in it from the start".to_owned());
@@ -128,20 +162,51 @@ fn differences(
 /// Adds the numbers in which two definitions differ to `found`.
 fn figures(of: &str, first: &MapSpec, second: &MapSpec, found: &mut Vec<String>) {
     let numbers = |spec: &MapSpec| {
-        let MapSpec { map_type, key_size, value_size, max_entries, flags, extra, .. } = *spec;
-        [map_type.into(), key_size.into(), value_size.into(), max_entries.into(), flags.into(), extra]
+        let MapSpec {
+            map_type,
+            key_size,
+            value_size,
+            max_entries,
+            flags,
+            extra,
+            ..
+        } = *spec;
+        [
+            map_type.into(),
+            key_size.into(),
+            value_size.into(),
+            max_entries.into(),
+            flags.into(),
+            extra,
+        ]
     };
-    let names =
-        ["type", "the size of the key", "the size of the value", "max_entries", "map_flags", "map_extra"];
-    for (name, (first, second)) in names.into_iter().zip(numbers(first).into_iter().zip(numbers(second))) {
+    let names = [
+        "type",
+        "the size of the key",
+        "the size of the value",
+        "max_entries",
+        "map_flags",
+        "map_extra",
+    ];
+    for (name, (first, second)) in names
+        .into_iter()
+        .zip(numbers(first).into_iter().zip(numbers(second)))
+    {
         if first != second {
-            let name = if of.is_empty() { name.to_owned() } else { format!("{of}{name}") };
-            found.push(format!("{name} is {first} in ingress and {second} in egress"));
+            let name = if of.is_empty() {
+                name.to_owned()
+            } else {
+                format!("{of}{name}")
+            };
+            found.push(format!(
+                "{name} is {first} in ingress and {second} in egress"
+            ));
         }
     }
 }
 
-/// The maps of all directions. Each map has a number, which is the same in both directions for a map that both use.
+/// The maps of all directions. Each map has a number, which is the same in both directions for a
+/// map that both use.
 struct Nodes {
     /// The number of each map, by direction and by the index of the map.
     of: Vec<Vec<usize>>,
@@ -163,8 +228,11 @@ impl Nodes {
                         && drafts[other].maps[index].common
                         && drafts[other].maps[index].name == map.name
                 };
-                let known =
-                    if map.common { maps.iter().position(|maps| maps.iter().any(is_it)) } else { None };
+                let known = if map.common {
+                    maps.iter().position(|maps| maps.iter().any(is_it))
+                } else {
+                    None
+                };
                 let node = known.unwrap_or(maps.len());
                 if known.is_none() {
                     maps.push(Vec::new());
@@ -172,7 +240,14 @@ impl Nodes {
                 maps[node].push((direction, index));
                 node
             };
-            of.push(draft.maps.iter().enumerate().map(node).collect::<Vec<usize>>());
+            of.push(
+                draft
+                    .maps
+                    .iter()
+                    .enumerate()
+                    .map(node)
+                    .collect::<Vec<usize>>(),
+            );
         }
         let [mut inner, mut outer] = [(); 2].map(|()| vec![BTreeSet::new(); maps.len()]);
         for (draft, of) in drafts.iter().zip(&of) {
@@ -183,7 +258,12 @@ impl Nodes {
                 }
             }
         }
-        Self { of, maps, inner, outer }
+        Self {
+            of,
+            maps,
+            inner,
+            outer,
+        }
     }
 
     /// Returns every metric with the number of its map.
@@ -192,16 +272,20 @@ impl Nodes {
         drafts: &'a [DirectionDraft<'_>],
     ) -> impl Iterator<Item = (&'a MetricRequest, usize)> {
         let of = move |(direction, draft): (usize, &'a DirectionDraft<'_>)| {
-            draft.readers().map(move |(request, map)| (request, self.of[direction][map]))
+            draft
+                .readers()
+                .map(move |(request, map)| (request, self.of[direction][map]))
         };
         drafts.iter().enumerate().flat_map(of)
     }
 }
 
-/// Gives each twin its own copy of these maps: the maps that snapshots read, the inner maps of these, and the maps of maps
-/// that contain one of them.
+/// Gives each twin its own copy of these maps: the maps that snapshots read, the inner maps of
+/// these, and the maps of maps that contain one of them.
 fn set_private(drafts: &mut [DirectionDraft<'_>], nodes: &Nodes) {
-    let snapshots = nodes.readers(drafts).filter(|(request, _)| request.is_snapshot());
+    let snapshots = nodes
+        .readers(drafts)
+        .filter(|(request, _)| request.is_snapshot());
     let mut todo: Vec<usize> = snapshots.map(|(_, node)| node).collect();
     while let Some(node) = todo.pop() {
         for &(direction, map) in &nodes.maps[node] {
@@ -212,8 +296,9 @@ fn set_private(drafts: &mut [DirectionDraft<'_>], nodes: &Nodes) {
     }
 }
 
-/// Decides for each map whether a replacement keeps its content: only if all of its metrics ask for that. A
-/// map in a map of maps is read through the outer map, and begins anew together with the outer map.
+/// Decides for each map whether a replacement keeps its content: only if all of its metrics ask for
+/// that. A map in a map of maps is read through the outer map, and begins anew together with the
+/// outer map.
 fn set_on_replace(drafts: &mut [DirectionDraft<'_>], nodes: &Nodes) {
     let mut wishes = vec![None; nodes.maps.len()];
     for (request, node) in nodes.readers(drafts) {
@@ -233,15 +318,17 @@ fn set_on_replace(drafts: &mut [DirectionDraft<'_>], nodes: &Nodes) {
     }
 }
 
-/// Reports metrics that can't go together: a private map must be private for every metric that reads it, no
-/// map may be read both directly and through a map of maps, and a stream of events has one metric.
+/// Reports metrics that can't go together: a private map must be private for every metric that
+/// reads it, no map may be read both directly and through a map of maps, and a stream of events has
+/// one metric.
 fn check_together(drafts: &mut [DirectionDraft<'_>], nodes: &Nodes) {
     let read: BTreeSet<usize> = nodes.readers(drafts).map(|(_, node)| node).collect();
     let mut streams = BTreeMap::new();
     for direction in 0..drafts.len() {
         let (draft, mut findings) = (&drafts[direction], Vec::new());
-        for (request, map) in
-            draft.readers().filter(|(request, map)| !request.is_snapshot() && draft.maps[*map].private)
+        for (request, map) in draft
+            .readers()
+            .filter(|(request, map)| !request.is_snapshot() && draft.maps[*map].private)
         {
             let message = match request.map_name() {
                 section if section.starts_with('.') => {
@@ -251,7 +338,9 @@ fn check_together(drafts: &mut [DirectionDraft<'_>], nodes: &Nodes) {
                 }
                 _ => {
                     let map = &draft.maps[map].name;
-                    format!("map {map} belongs to the snapshot of another metric; add snapshot: true")
+                    format!(
+                        "map {map} belongs to the snapshot of another metric; add snapshot: true"
+                    )
                 }
             };
             findings.push(request.finding("snapshot", message));

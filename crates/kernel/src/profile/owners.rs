@@ -15,12 +15,14 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Looks up these programs. Leaves out programs that have ended, and all programs if the kernel shows no addresses
-    /// (without CAP_SYSLOG, or with `kptr_restrict` 2).
+    /// Looks up these programs. Leaves out programs that have ended, and all programs if the kernel
+    /// shows no addresses (without CAP_SYSLOG, or with `kptr_restrict` 2).
     pub fn of(programs: impl IntoIterator<Item = u32>) -> io::Result<Self> {
         let mut owners = Self::default();
         for id in programs {
-            let Some(program) = object::fd_by_id(ObjectKind::Program, id)? else { continue };
+            let Some(program) = object::fd_by_id(ObjectKind::Program, id)? else {
+                continue;
+            };
             for function in prog::prog_functions(program.as_fd())? {
                 owners.functions.insert(function.start, (function.end, id));
             }
@@ -28,8 +30,8 @@ impl Owners {
         Ok(owners)
     }
 
-    /// Returns the first known program in a stack of addresses, innermost first. Functions that a program calls belong
-    /// to the program.
+    /// Returns the first known program in a stack of addresses, innermost first. Functions that a
+    /// program calls belong to the program.
     pub fn of_stack(&self, stack: impl IntoIterator<Item = u64>) -> Option<u32> {
         stack.into_iter().find_map(|address| {
             let (_, (end, id)) = self.functions.range(..=address).next_back()?;

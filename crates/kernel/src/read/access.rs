@@ -20,7 +20,8 @@ pub struct Operations {
     pub delete_batch: bool,
 }
 
-/// The operations by which a map type is read and reset. The variants are in the order of preference.
+/// The operations by which a map type is read and reset. The variants are in the order of
+/// preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
@@ -50,15 +51,25 @@ pub struct MapAccess {
 impl Strategy {
     /// Returns the best strategy for `kind` with these operations.
     pub const fn choose(kind: MapKind, operations: Operations) -> Self {
-        let Operations { lookup_batch, lookup_and_delete_batch, update_batch, delete_batch, .. } = operations;
+        let Operations {
+            lookup_batch,
+            lookup_and_delete_batch,
+            update_batch,
+            delete_batch,
+            ..
+        } = operations;
         match kind.family() {
-            MapFamily::Hash if lookup_batch && lookup_and_delete_batch => Self::LookupAndDeleteBatch,
+            MapFamily::Hash if lookup_batch && lookup_and_delete_batch => {
+                Self::LookupAndDeleteBatch
+            }
             MapFamily::Hash | MapFamily::Trie if lookup_batch && delete_batch => {
                 Self::LookupBatchThenDeleteBatch
             }
             MapFamily::Array if lookup_batch && update_batch => Self::LookupBatchThenZeroBatch,
             MapFamily::Nested if lookup_batch => Self::LookupBatch,
-            MapFamily::Hash | MapFamily::Trie | MapFamily::Array | MapFamily::Nested => Self::Iterative,
+            MapFamily::Hash | MapFamily::Trie | MapFamily::Array | MapFamily::Nested => {
+                Self::Iterative
+            }
             MapFamily::Fifo => Self::Pop,
             MapFamily::Global => Self::Mmap,
         }
@@ -67,7 +78,10 @@ impl Strategy {
 
 impl MapAccess {
     pub const fn new(kind: MapKind, operations: Operations) -> Self {
-        Self { operations, strategy: Strategy::choose(kind, operations) }
+        Self {
+            operations,
+            strategy: Strategy::choose(kind, operations),
+        }
     }
 
     /// Returns the access without batches, if there is such a strategy.
@@ -75,15 +89,21 @@ impl MapAccess {
     pub const fn iterative(self) -> Self {
         match self.strategy {
             Strategy::Pop | Strategy::Mmap => self,
-            _ => Self { strategy: Strategy::Iterative, ..self },
+            _ => Self {
+                strategy: Strategy::Iterative,
+                ..self
+            },
         }
     }
 
-    /// Returns the access that works on this map. The map may lack operations of its type, for example because of
-    /// `BPF_F_RDONLY`. Calls with a count of zero try each operation, and read and change nothing.
+    /// Returns the access that works on this map. The map may lack operations of its type, for
+    /// example because of `BPF_F_RDONLY`. Calls with a count of zero try each operation, and read
+    /// and change nothing.
     pub fn confirmed(self, map: BorrowedFd<'_>) -> Self {
         let lookup = |delete| {
-            batch::map_lookup_batch(map, &mut BatchCursor::new(0), &mut [], &mut [], 0, delete).result.is_ok()
+            batch::map_lookup_batch(map, &mut BatchCursor::new(0), &mut [], &mut [], 0, delete)
+                .result
+                .is_ok()
         };
         let works = match self.strategy {
             Strategy::LookupAndDeleteBatch => lookup(false) && lookup(true),
@@ -106,11 +126,26 @@ mod tests {
 
     #[test]
     fn the_best_of_what_there_is_is_chosen() {
-        let none = Operations { iterate: true, ..Operations::default() };
-        let lookup = Operations { lookup_batch: true, ..none };
-        let delete = Operations { delete_batch: true, ..lookup };
-        let both = Operations { lookup_and_delete_batch: true, ..delete };
-        let update = Operations { update_batch: true, ..lookup };
+        let none = Operations {
+            iterate: true,
+            ..Operations::default()
+        };
+        let lookup = Operations {
+            lookup_batch: true,
+            ..none
+        };
+        let delete = Operations {
+            delete_batch: true,
+            ..lookup
+        };
+        let both = Operations {
+            lookup_and_delete_batch: true,
+            ..delete
+        };
+        let update = Operations {
+            update_batch: true,
+            ..lookup
+        };
         let cases = [
             (MapKind::Hash, both, Strategy::LookupAndDeleteBatch),
             (MapKind::Hash, delete, Strategy::LookupBatchThenDeleteBatch),
@@ -124,14 +159,24 @@ mod tests {
             (MapKind::Global, none, Strategy::Mmap),
         ];
         for (kind, operations, expected) in cases {
-            assert_eq!(Strategy::choose(kind, operations), expected, "{kind:?} {operations:?}");
+            assert_eq!(
+                Strategy::choose(kind, operations),
+                expected,
+                "{kind:?} {operations:?}"
+            );
         }
     }
 
     #[test]
     fn names_are_those_of_the_api() {
         let name = |strategy| serde_json::to_value(strategy).unwrap();
-        assert_eq!(name(Strategy::LookupAndDeleteBatch), "lookup_and_delete_batch");
-        assert_eq!(name(Strategy::LookupBatchThenZeroBatch), "lookup_batch_then_zero_batch");
+        assert_eq!(
+            name(Strategy::LookupAndDeleteBatch),
+            "lookup_and_delete_batch"
+        );
+        assert_eq!(
+            name(Strategy::LookupBatchThenZeroBatch),
+            "lookup_batch_then_zero_batch"
+        );
     }
 }

@@ -45,14 +45,23 @@ pub fn zero(map: &MapTable, rows: &RawTable) -> Result<(), KernelError> {
     let zeros = vec![0; rows.values.len()];
     if map.strategy() != Strategy::Iterative {
         let outcome = batch::map_update_batch(map.fd(), &rows.keys, &zeros, rows.len(&map.layout));
-        return outcome.result.map_err(|error| map.error("batch update", error));
+        return outcome
+            .result
+            .map_err(|error| map.error("batch update", error));
     }
-    let update = |(key, _): (&[u8], _)| map::map_update(map.fd(), key, &zeros[..map.value_stride()]);
-    rows.entries(&map.layout).try_for_each(update).map_err(|error| map.error("update", error))
+    let update =
+        |(key, _): (&[u8], _)| map::map_update(map.fd(), key, &zeros[..map.value_stride()]);
+    rows.entries(&map.layout)
+        .try_for_each(update)
+        .map_err(|error| map.error("update", error))
 }
 
 /// Reads the entries of `range` one by one. An array of maps has no entry for an empty slot.
-fn one_by_one(map: &MapTable, range: std::ops::Range<usize>, rows: &mut RawTable) -> Result<(), KernelError> {
+fn one_by_one(
+    map: &MapTable,
+    range: std::ops::Range<usize>,
+    rows: &mut RawTable,
+) -> Result<(), KernelError> {
     rows.clear();
     let mut value = vec![0; map.value_stride()];
     for index in range {

@@ -21,7 +21,8 @@ impl MapTable {
             MapFamily::Array => array::read(self, after, sink),
             MapFamily::Trie => trie::read(self, after, sink),
             MapFamily::Fifo => fifo::read(self, sink),
-            // The loader makes no table of a variable, and the inner maps of a map of maps are not maps of maps.
+            // The loader makes no table of a variable, and the inner maps of a map of maps are not
+            // maps of maps.
             MapFamily::Global | MapFamily::Nested => Ok(ControlFlow::Continue(())),
         }
     }
@@ -32,7 +33,9 @@ impl MapTable {
             array::zero(self, rows)
         } else if self.strategy() == Strategy::Iterative {
             let delete = |(key, _): (&[u8], _)| map::map_delete(self.fd(), key).map(drop);
-            rows.entries(&self.layout).try_for_each(delete).map_err(|error| self.error("delete", error))
+            rows.entries(&self.layout)
+                .try_for_each(delete)
+                .map_err(|error| self.error("delete", error))
         } else {
             batch::delete(self, rows)
         }

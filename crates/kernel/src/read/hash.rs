@@ -20,8 +20,13 @@ pub fn read(map: &MapTable, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult
     let mut rows = RawTable::default();
     loop {
         let more = batches.next(&mut rows, at_once)?;
-        // The cursor is a bucket, so that deleting entries of the buckets before it does not disturb the walk.
-        let deleted = if reset && !at_once { batch::delete(map, &rows) } else { Ok(()) };
+        // The cursor is a bucket, so that deleting entries of the buckets before it does not
+        // disturb the walk.
+        let deleted = if reset && !at_once {
+            batch::delete(map, &rows)
+        } else {
+            Ok(())
+        };
         if !rows.is_empty() && sink(&mut rows).is_break() {
             return deleted.map(|()| ControlFlow::Break(()));
         }

@@ -26,9 +26,9 @@ impl MetricMap {
         }
     }
 
-    /// Hands on every entry, in chunks of about [`CHUNK_BYTES`]; an entry of a map of maps is never divided. With
-    /// [`AfterRead::Reset`], and for a QUEUE or STACK always, the rows have been taken out of the map, and they are
-    /// lost unless `sink` keeps them.
+    /// Hands on every entry, in chunks of about [`CHUNK_BYTES`]; an entry of a map of maps is never
+    /// divided. With [`AfterRead::Reset`], and for a QUEUE or STACK always, the rows have been
+    /// taken out of the map, and they are lost unless `sink` keeps them.
     pub fn read_chunks(&self, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
         match self {
             Self::Table(table) => table.read_chunks(after, sink),
@@ -43,12 +43,14 @@ impl MetricMap {
 
     /// Resets the map and drops its content.
     pub fn empty(&self) -> Result<(), KernelError> {
-        self.read_chunks(AfterRead::Reset, &mut |_| ControlFlow::Continue(())).map(drop)
+        self.read_chunks(AfterRead::Reset, &mut |_| ControlFlow::Continue(()))
+            .map(drop)
     }
 }
 
 impl MapTable {
-    /// Hands on every entry, in chunks of about [`CHUNK_BYTES`]; an entry of a map of maps is never divided.
+    /// Hands on every entry, in chunks of about [`CHUNK_BYTES`]; an entry of a map of maps is never
+    /// divided.
     pub fn read_chunks(&self, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
         match self.layout.kind.family() {
             MapFamily::Nested => nested::read(self, after, sink),

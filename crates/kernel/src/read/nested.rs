@@ -1,5 +1,5 @@
-//! HASH_OF_MAPS and ARRAY_OF_MAPS, whose values are maps. Programs can't change the slots, so the outer map is only
-//! read. The inner maps are read and, if a reset is wanted, emptied.
+//! HASH_OF_MAPS and ARRAY_OF_MAPS, whose values are maps. Programs can't change the slots, so the
+//! outer map is only read. The inner maps are read and, if a reset is wanted, emptied.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -16,11 +16,13 @@ use crate::sys::object::{self, ObjectKind};
 
 /// Hands on one row for each entry, with the content of the entry's inner map.
 pub fn read(map: &MapTable, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
-    each(map, sink, &mut |_, inner| collect(|sink| inner.read_flat(after, sink)))
+    each(map, sink, &mut |_, inner| {
+        collect(|sink| inner.read_flat(after, sink))
+    })
 }
 
-/// Passes on one row for each entry whose inner map still exists. `content` returns the rows of the inner map with a
-/// given id.
+/// Passes on one row for each entry whose inner map still exists. `content` returns the rows of the
+/// inner map with a given id.
 pub fn each(
     map: &MapTable,
     sink: &mut Sink<'_>,
@@ -31,7 +33,11 @@ pub fn each(
         let opened = open(map, id).map_err(|error| map.error("opening an inner map", error))?;
         let Some(inner) = opened else { continue };
         let inner = vec![content(id, inner)?];
-        let mut row = RawTable { keys: key.to_vec(), values: value.to_vec(), inner };
+        let mut row = RawTable {
+            keys: key.to_vec(),
+            values: value.to_vec(),
+            inner,
+        };
         if sink(&mut row).is_break() {
             return Ok(ControlFlow::Break(()));
         }
@@ -49,11 +55,18 @@ fn entries(map: &MapTable) -> Result<RawTable, KernelError> {
 
 /// Opens the inner map with this id; `None` if the map was freed.
 fn open(map: &MapTable, id: u32) -> io::Result<Option<MapTable>> {
-    let Some(layout) = &map.layout.inner else { return Ok(None) };
-    let Some(fd) = descriptor(map, id)? else { return Ok(None) };
+    let Some(layout) = &map.layout.inner else {
+        return Ok(None);
+    };
+    let Some(fd) = descriptor(map, id)? else {
+        return Ok(None);
+    };
     let entries = map::map_info(fd.as_fd())?.max_entries;
     let inner = MapTable::new(fd, &map.name, layout.clone(), entries, [map.inner; 2]);
-    Ok(Some(MapTable { chunk_bytes: map.chunk_bytes, ..inner }))
+    Ok(Some(MapTable {
+        chunk_bytes: map.chunk_bytes,
+        ..inner
+    }))
 }
 
 fn descriptor(map: &MapTable, id: u32) -> io::Result<Option<OwnedFd>> {

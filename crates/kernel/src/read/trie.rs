@@ -1,8 +1,9 @@
-//! LPM_TRIE, whose keys are prefixes. The cursor of a batch is a key: if that key is deleted during the walk, the walk
-//! starts again and returns keys twice.
+//! LPM_TRIE, whose keys are prefixes. The cursor of a batch is a key: if that key is deleted during
+//! the walk, the walk starts again and returns keys twice.
 //!
-//! A lookup finds the longest prefix that covers the key. If a program deletes an entry between the step to
-//! its key and its lookup, the row has the value of the covering prefix. Only live readings can meet this.
+//! A lookup finds the longest prefix that covers the key. If a program deletes an entry between the
+//! step to its key and its lookup, the row has the value of the covering prefix. Only live readings
+//! can meet this.
 
 use std::ops::ControlFlow;
 
@@ -25,8 +26,8 @@ pub fn read(map: &MapTable, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult
     let mut more = batches.next(&mut rows, false)?;
     retain_new(map, &mut rows, &mut seen);
     loop {
-        // The cursor of the next batch is a key of this batch. So the entries of this batch are deleted only
-        // after the next batch was read.
+        // The cursor of the next batch is a key of this batch. So the entries of this batch are
+        // deleted only after the next batch was read.
         let mut last = true;
         if more {
             more = batches.next(&mut next, false)?;
@@ -34,7 +35,11 @@ pub fn read(map: &MapTable, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult
             retain_new(map, &mut next, &mut seen);
             last = false;
         }
-        let deleted = if after == AfterRead::Reset { batch::delete(map, &rows) } else { Ok(()) };
+        let deleted = if after == AfterRead::Reset {
+            batch::delete(map, &rows)
+        } else {
+            Ok(())
+        };
         if !rows.is_empty() && sink(&mut rows).is_break() {
             return deleted.map(|()| ControlFlow::Break(()));
         }
@@ -46,8 +51,8 @@ pub fn read(map: &MapTable, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult
     }
 }
 
-/// Removes the rows whose keys were read before. Their entries stay in the map, because a program has written them
-/// again.
+/// Removes the rows whose keys were read before. Their entries stay in the map, because a program
+/// has written them again.
 fn retain_new(map: &MapTable, rows: &mut RawTable, seen: &mut SeenKeys) {
     let (size, stride) = (map.key_size(), map.value_stride());
     let mut kept = 0;
@@ -56,8 +61,10 @@ fn retain_new(map: &MapTable, rows: &mut RawTable, seen: &mut SeenKeys) {
             continue;
         }
         if kept != row {
-            rows.keys.copy_within(row * size..(row + 1) * size, kept * size);
-            rows.values.copy_within(row * stride..(row + 1) * stride, kept * stride);
+            rows.keys
+                .copy_within(row * size..(row + 1) * size, kept * size);
+            rows.values
+                .copy_within(row * stride..(row + 1) * stride, kept * stride);
         }
         kept += 1;
     }

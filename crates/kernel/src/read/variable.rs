@@ -1,5 +1,5 @@
-//! Global variables: parts of the only value of an array map. The value is mapped into memory, so that exactly the
-//! variable's bytes are read and written.
+//! Global variables: parts of the only value of an array map. The value is mapped into memory, so
+//! that exactly the variable's bytes are read and written.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -31,11 +31,15 @@ impl Variable {
         while done < values.len() {
             done += self.word(after, done, &mut values[done..]);
         }
-        sink(&mut RawTable { values, ..RawTable::default() })
+        sink(&mut RawTable {
+            values,
+            ..RawTable::default()
+        })
     }
 
-    /// Reads the largest word that is aligned and fits, and returns its size. A word is read and reset in one atomic
-    /// step, so that an addition by a program to an aligned number is in this reading or in the next.
+    /// Reads the largest word that is aligned and fits, and returns its size. A word is read and
+    /// reset in one atomic step, so that an addition by a program to an aligned number is in this
+    /// reading or in the next.
     fn word(&self, after: AfterRead, done: usize, out: &mut [u8]) -> usize {
         macro_rules! step {
             ($int:ident) => {{

@@ -1,6 +1,6 @@
-//! The CPUs that a thread avoids because packets arrive there. The kernel wakes a reader of events on the CPU that the
-//! reader ran on last. If packets arrive on that CPU, the kernel handles them first, and the reader runs only after the
-//! burst.
+//! The CPUs that a thread avoids because packets arrive there. The kernel wakes a reader of events
+//! on the CPU that the reader ran on last. If packets arrive on that CPU, the kernel handles them
+//! first, and the reader runs only after the burst.
 
 use std::time::{Duration, Instant};
 use std::{fs, io};
@@ -11,8 +11,8 @@ use rustix::thread::{sched_getaffinity, sched_setaffinity};
 /// The shortest time between two looks at the CPUs where packets arrive.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// The CPUs on which the thread that made this value may run. The drop of the value lets the thread run on all CPUs
-/// again.
+/// The CPUs on which the thread that made this value may run. The drop of the value lets the thread
+/// run on all CPUs again.
 #[derive(Debug)]
 pub struct Affinity {
     /// The number of times that each CPU had handled packets at the last look.
@@ -24,11 +24,15 @@ pub struct Affinity {
 impl Affinity {
     #[expect(clippy::new_without_default, reason = "it looks at the machine")]
     pub fn new() -> Self {
-        Self { handled: handled().unwrap_or_default(), looked: Instant::now(), away: false }
+        Self {
+            handled: handled().unwrap_or_default(),
+            looked: Instant::now(),
+            away: false,
+        }
     }
 
-    /// Moves the thread away from the CPUs that have recently handled most packets. If there is no other CPU, the
-    /// thread stays.
+    /// Moves the thread away from the CPUs that have recently handled most packets. If there is no
+    /// other CPU, the thread stays.
     pub fn leave_packets(&mut self) {
         if self.looked.elapsed() < PATIENCE {
             return;
@@ -38,7 +42,9 @@ impl Affinity {
         let busy = busiest(&self.handled, &now);
         self.handled = now;
         // The CPUs of a process are those of its main thread.
-        let Ok(mut cpus) = sched_getaffinity(Some(getpid())) else { return };
+        let Ok(mut cpus) = sched_getaffinity(Some(getpid())) else {
+            return;
+        };
         for cpu in busy {
             cpus.unset(cpu);
         }
@@ -56,7 +62,8 @@ impl Affinity {
     fn stay_anywhere(&mut self) {
         self.away = false;
         if let Ok(cpus) = sched_getaffinity(Some(getpid())) {
-            // A failure does little harm: the thread then stays on its CPUs and may be late more often.
+            // A failure does little harm: the thread then stays on its CPUs and may be late more
+            // often.
             let _ = sched_setaffinity(None, &cpus);
         }
     }
@@ -77,19 +84,36 @@ fn handled() -> io::Result<Vec<(usize, u64)>> {
 
 fn parse(table: &str) -> Vec<(usize, u64)> {
     let mut lines = table.lines().map(str::split_whitespace);
-    let cpus = lines.next().into_iter().flatten().filter_map(|name| name.strip_prefix("CPU")?.parse().ok());
+    let cpus = lines
+        .next()
+        .into_iter()
+        .flatten()
+        .filter_map(|name| name.strip_prefix("CPU")?.parse().ok());
     let counts = lines.find_map(|mut words| (words.next() == Some("NET_RX:")).then_some(words));
-    cpus.zip(counts.into_iter().flatten().filter_map(|count| count.parse().ok())).collect()
+    cpus.zip(
+        counts
+            .into_iter()
+            .flatten()
+            .filter_map(|count| count.parse().ok()),
+    )
+    .collect()
 }
 
-/// Returns the CPUs that have handled at least half as many packets between two looks as the busiest one.
+/// Returns the CPUs that have handled at least half as many packets between two looks as the
+/// busiest one.
 fn busiest(before: &[(usize, u64)], now: &[(usize, u64)]) -> Vec<usize> {
     let more = |(cpu, count): &(usize, u64)| {
-        let before = before.iter().find(|before| before.0 == *cpu).map_or(0, |before| before.1);
+        let before = before
+            .iter()
+            .find(|before| before.0 == *cpu)
+            .map_or(0, |before| before.1);
         count.saturating_sub(before)
     };
     let most = now.iter().map(more).max().unwrap_or(0).max(1);
-    now.iter().filter(|cpu| more(cpu) >= most.div_ceil(2)).map(|cpu| cpu.0).collect()
+    now.iter()
+        .filter(|cpu| more(cpu) >= most.div_ceil(2))
+        .map(|cpu| cpu.0)
+        .collect()
 }
 
 #[cfg(test)]

@@ -19,7 +19,13 @@ pub const HELPER_TAIL_CALL: i32 = 12;
 pub type JumpOffset = i16;
 
 fn insn(code: u8, dst: Reg, src: Reg, off: JumpOffset, imm: i32) -> bpf_insn {
-    bpf_insn { code, _bitfield_align_1: [], _bitfield_1: bpf_insn::new_bitfield_1(dst, src), off, imm }
+    bpf_insn {
+        code,
+        _bitfield_align_1: [],
+        _bitfield_1: bpf_insn::new_bitfield_1(dst, src),
+        off,
+        imm,
+    }
 }
 
 /// `dst = src`
@@ -81,7 +87,8 @@ pub fn store_width(width: usize, dst: Reg, off: JumpOffset, src: Reg) -> bpf_ins
     insn(0x63 | size_code(width), dst, src, off, 0)
 }
 
-/// `if *(dst + off) == R0 then *(dst + off) = src`, atomically, for 4 or 8 bytes; R0 gets the old value (Linux 5.12)
+/// `if *(dst + off) == R0 then *(dst + off) = src`, atomically, for 4 or 8 bytes; R0 gets the old
+/// value (Linux 5.12)
 pub fn atomic_exchange(width: usize, dst: Reg, off: JumpOffset, src: Reg) -> bpf_insn {
     insn(0xc3 | size_code(width), dst, src, off, 0xf1)
 }
@@ -224,12 +231,18 @@ pub fn exit() -> bpf_insn {
 
 /// `dst = map`
 pub fn load_map(dst: Reg, map: BorrowedFd<'_>) -> [bpf_insn; 2] {
-    [insn(0x18, dst, BPF_PSEUDO_MAP_FD, 0, map.as_raw_fd()), insn(0, 0, 0, 0, 0)]
+    [
+        insn(0x18, dst, BPF_PSEUDO_MAP_FD, 0, map.as_raw_fd()),
+        insn(0, 0, 0, 0, 0),
+    ]
 }
 
 /// `dst = &map[0] + offset`, for array maps of one entry
 pub fn load_map_value(dst: Reg, map: BorrowedFd<'_>, offset: i32) -> [bpf_insn; 2] {
-    [insn(0x18, dst, BPF_PSEUDO_MAP_VALUE, 0, map.as_raw_fd()), insn(0, 0, 0, 0, offset)]
+    [
+        insn(0x18, dst, BPF_PSEUDO_MAP_VALUE, 0, map.as_raw_fd()),
+        insn(0, 0, 0, 0, offset),
+    ]
 }
 
 /// Returns a program that does nothing but return `verdict`.

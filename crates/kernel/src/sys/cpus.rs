@@ -30,9 +30,9 @@ pub fn online_cpus() -> io::Result<Vec<usize>> {
     cpu_list(path, &String::from_utf8_lossy(&page[..length]))
 }
 
-/// Returns all online CPUs, and possibly others. Once all possible CPUs were online, the result is the list of all
-/// possible CPUs, because reading the file again for each grace period would take a large part of the grace period's
-/// time.
+/// Returns all online CPUs, and possibly others. Once all possible CPUs were online, the result is
+/// the list of all possible CPUs, because reading the file again for each grace period would take a
+/// large part of the grace period's time.
 pub fn all_online_cpus() -> io::Result<Cow<'static, [usize]>> {
     /// All possible CPUs, once all of them were online.
     static POSSIBLE: OnceLock<Vec<usize>> = OnceLock::new();
@@ -46,7 +46,8 @@ pub fn all_online_cpus() -> io::Result<Cow<'static, [usize]>> {
     Ok(Cow::Owned(online))
 }
 
-/// Returns the number of CPUs that could ever come online. An entry of a PERCPU map has a value for each of them.
+/// Returns the number of CPUs that could ever come online. An entry of a PERCPU map has a value for
+/// each of them.
 pub fn possible_cpus() -> io::Result<usize> {
     static POSSIBLE: OnceLock<usize> = OnceLock::new();
     if let Some(known) = POSSIBLE.get() {
@@ -63,7 +64,9 @@ pub fn run_on(cpu: usize, work: impl FnOnce() -> io::Result<()> + Send) -> io::R
     }
     std::thread::scope(|scope| {
         let there = scope.spawn(|| move_to(cpu).and_then(|()| work()));
-        there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        there
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
@@ -77,21 +80,28 @@ pub fn move_to(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Keeps a thread of this process away from `cpu` until the thread's CPUs are set again. If there is no other CPU,
-/// nothing changes.
+/// Keeps a thread of this process away from `cpu` until the thread's CPUs are set again. If there
+/// is no other CPU, nothing changes.
 pub fn keep_off(thread: Pid, cpu: usize) {
     // The CPUs of a process are those of its main thread.
-    let Ok(mut set) = sched_getaffinity(Some(getpid())) else { return };
+    let Ok(mut set) = sched_getaffinity(Some(getpid())) else {
+        return;
+    };
     set.unset(cpu);
     // The kernel refuses an empty set.
     let _ = sched_setaffinity(Some(thread), &set);
 }
 
-/// Keeps this thread on the first CPU on which it may run, so that a program always counts on the same CPU.
+/// Keeps this thread on the first CPU on which it may run, so that a program always counts on the
+/// same CPU.
 pub fn stay_on_one_cpu() -> Result<(), KernelError> {
     let stay = || {
         let may = sched_getaffinity(None)?;
-        move_to((0..CpuSet::MAX_CPU).find(|cpu| may.is_set(*cpu)).unwrap_or(0))
+        move_to(
+            (0..CpuSet::MAX_CPU)
+                .find(|cpu| may.is_set(*cpu))
+                .unwrap_or(0),
+        )
     };
     stay().map_err(|error: io::Error| KernelError::new("sched_setaffinity", "a thread", error))
 }
@@ -101,8 +111,9 @@ fn read_cpu_list(path: &Path) -> io::Result<Vec<usize>> {
 }
 
 fn cpu_list(path: &Path, text: &str) -> io::Result<Vec<usize>> {
-    parse_cpu_list(text.trim())
-        .ok_or_else(|| io::Error::other(format!("{}: not a list of CPUs: {text:?}", path.display())))
+    parse_cpu_list(text.trim()).ok_or_else(|| {
+        io::Error::other(format!("{}: not a list of CPUs: {text:?}", path.display()))
+    })
 }
 
 /// Parses a list of CPUs as sysfs writes it: `0-3,8`.
@@ -122,11 +133,17 @@ mod tests {
     #[test]
     fn a_thread_is_kept_off_a_cpu() {
         let stay = || {
-            let (here, all) = (rustix::thread::sched_getcpu(), sched_getaffinity(Some(getpid())).unwrap());
+            let (here, all) = (
+                rustix::thread::sched_getcpu(),
+                sched_getaffinity(Some(getpid())).unwrap(),
+            );
             keep_off(rustix::thread::gettid(), here);
             let now = sched_getaffinity(None).unwrap();
             assert_eq!(now.is_set(here), all.count() == 1);
-            assert_eq!(now.count(), if all.count() == 1 { 1 } else { all.count() - 1 });
+            assert_eq!(
+                now.count(),
+                if all.count() == 1 { 1 } else { all.count() - 1 }
+            );
         };
         std::thread::spawn(stay).join().unwrap();
     }

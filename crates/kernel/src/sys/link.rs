@@ -28,7 +28,8 @@ pub fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     Ok(info)
 }
 
-/// Attaches `prog` by a BPF link. `flags` are those of XDP or TCX. Call this in the interface's namespace.
+/// Attaches `prog` by a BPF link. `flags` are those of XDP or TCX. Call this in the interface's
+/// namespace.
 pub fn link_create(
     prog: BorrowedFd<'_>,
     ifindex: u32,
@@ -55,7 +56,8 @@ pub fn link_create(
     bpf_fd(bpf_cmd::BPF_LINK_CREATE, &mut attr)
 }
 
-/// Replaces the program of `link` by `prog` in one step: every packet sees the old program or the new one.
+/// Replaces the program of `link` by `prog` in one step: every packet sees the old program or the
+/// new one.
 pub fn link_update(link: BorrowedFd<'_>, prog: BorrowedFd<'_>) -> io::Result<()> {
     #[repr(C)]
     #[derive(Default)]
@@ -79,9 +81,13 @@ pub fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
     bpf(bpf_cmd::BPF_LINK_DETACH, &mut link_fd).map(drop)
 }
 
-/// Returns the ids of the programs that are attached to an interface, as many as `ids` has room for. Call this in
-/// the interface's namespace.
-pub fn prog_query(ifindex: u32, attach_type: bpf_attach_type, ids: &mut [u32]) -> io::Result<Vec<u32>> {
+/// Returns the ids of the programs that are attached to an interface, as many as `ids` has room
+/// for. Call this in the interface's namespace.
+pub fn prog_query(
+    ifindex: u32,
+    attach_type: bpf_attach_type,
+    ids: &mut [u32],
+) -> io::Result<Vec<u32>> {
     #[repr(C)]
     #[derive(Default)]
     struct QueryAttr {
@@ -96,8 +102,13 @@ pub fn prog_query(ifindex: u32, attach_type: bpf_attach_type, ids: &mut [u32]) -
         rest: [u64; 4],
     }
     let (attach_type, prog_ids, count) = (attach_type as u32, address_mut(ids), ids.len() as u32);
-    let mut attr =
-        QueryAttr { target_ifindex: ifindex, attach_type, prog_ids, count, ..QueryAttr::default() };
+    let mut attr = QueryAttr {
+        target_ifindex: ifindex,
+        attach_type,
+        prog_ids,
+        count,
+        ..QueryAttr::default()
+    };
     bpf(bpf_cmd::BPF_PROG_QUERY, &mut attr)?;
     Ok(ids.iter().copied().take(attr.count as usize).collect())
 }

@@ -30,7 +30,14 @@ impl<'a> MapCreate<'a> {
     /// An array of `max_entries` values of `value_size` bytes.
     pub fn array(name: &'a str, value_size: usize, max_entries: u32) -> Self {
         let map_type = BPF_MAP_TYPE_ARRAY;
-        Self { name, map_type, key_size: 4, value_size: value_size as u32, max_entries, ..Self::default() }
+        Self {
+            name,
+            map_type,
+            key_size: 4,
+            value_size: value_size as u32,
+            max_entries,
+            ..Self::default()
+        }
     }
 }
 
@@ -76,7 +83,8 @@ pub fn map_create(map: &MapCreate<'_>) -> io::Result<OwnedFd> {
 #[repr(C)]
 struct ElementAttr {
     map_fd: u32,
-    /// Padding that is written out, because the kernel wants zeros in the bytes that a command does not use.
+    /// Padding that is written out, because the kernel wants zeros in the bytes that a command does
+    /// not use.
     padding: u32,
     key: u64,
     /// The value, or the next key.
@@ -85,7 +93,17 @@ struct ElementAttr {
 }
 
 fn element(cmd: bpf_cmd, map: BorrowedFd<'_>, key: u64, value: u64) -> io::Result<()> {
-    bpf(cmd, &mut ElementAttr { map_fd: map.as_raw_fd() as u32, padding: 0, key, value, flags: 0 }).map(drop)
+    bpf(
+        cmd,
+        &mut ElementAttr {
+            map_fd: map.as_raw_fd() as u32,
+            padding: 0,
+            key,
+            value,
+            flags: 0,
+        },
+    )
+    .map(drop)
 }
 
 /// Runs a command as [`element`] does. Returns false if the entry does not exist.
@@ -93,27 +111,54 @@ fn find(cmd: bpf_cmd, map: BorrowedFd<'_>, key: u64, value: u64) -> io::Result<b
     Ok(found(element(cmd, map, key, value))?.is_some())
 }
 
-/// Reads the value at `key`. Returns false if the key does not exist. `value` must have the size of a value; for
-/// PERCPU types, the size of the values of all possible CPUs, each padded to a multiple of 8 bytes.
+/// Reads the value at `key`. Returns false if the key does not exist. `value` must have the size of
+/// a value; for PERCPU types, the size of the values of all possible CPUs, each padded to a
+/// multiple of 8 bytes.
 pub fn map_lookup(map: BorrowedFd<'_>, key: &[u8], value: &mut [u8]) -> io::Result<bool> {
-    find(bpf_cmd::BPF_MAP_LOOKUP_ELEM, map, address(key), address_mut(value))
+    find(
+        bpf_cmd::BPF_MAP_LOOKUP_ELEM,
+        map,
+        address(key),
+        address_mut(value),
+    )
 }
 
-/// Pops from a QUEUE or STACK (empty `key`), or takes an entry out of a hash (Linux 5.14). Returns false if there is
-/// no entry.
-pub fn map_lookup_and_delete(map: BorrowedFd<'_>, key: &[u8], value: &mut [u8]) -> io::Result<bool> {
-    find(bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_ELEM, map, address(key), address_mut(value))
+/// Pops from a QUEUE or STACK (empty `key`), or takes an entry out of a hash (Linux 5.14). Returns
+/// false if there is no entry.
+pub fn map_lookup_and_delete(
+    map: BorrowedFd<'_>,
+    key: &[u8],
+    value: &mut [u8],
+) -> io::Result<bool> {
+    find(
+        bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_ELEM,
+        map,
+        address(key),
+        address_mut(value),
+    )
 }
 
-/// Writes an entry, whether or not the key exists. On a QUEUE or STACK (empty `key`), pushes a value.
+/// Writes an entry, whether or not the key exists. On a QUEUE or STACK (empty `key`), pushes a
+/// value.
 pub fn map_update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<()> {
-    element(bpf_cmd::BPF_MAP_UPDATE_ELEM, map, address(key), address(value))
+    element(
+        bpf_cmd::BPF_MAP_UPDATE_ELEM,
+        map,
+        address(key),
+        address(value),
+    )
 }
 
 /// Writes a new entry. Returns false if the key already exists.
 pub fn map_insert(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<bool> {
     let (map_fd, key, value) = (map.as_raw_fd() as u32, address(key), address(value));
-    let mut attr = ElementAttr { map_fd, padding: 0, key, value, flags: BPF_NOEXIST.into() };
+    let mut attr = ElementAttr {
+        map_fd,
+        padding: 0,
+        key,
+        value,
+        flags: BPF_NOEXIST.into(),
+    };
     match bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr) {
         Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(false),
         result => result.map(|_| true),
@@ -127,11 +172,16 @@ pub fn map_delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<bool> {
 
 /// Reads the key after `key`, or the first key. Returns false at the end.
 pub fn map_next_key(map: BorrowedFd<'_>, key: Option<&[u8]>, next: &mut [u8]) -> io::Result<bool> {
-    find(bpf_cmd::BPF_MAP_GET_NEXT_KEY, map, key.map_or(0, address), address_mut(next))
+    find(
+        bpf_cmd::BPF_MAP_GET_NEXT_KEY,
+        map,
+        key.map_or(0, address),
+        address_mut(next),
+    )
 }
 
-/// Freezes a map by `BPF_MAP_FREEZE`: no process can write to it any more, and a read-only array becomes constant to
-/// the verifier.
+/// Freezes a map by `BPF_MAP_FREEZE`: no process can write to it any more, and a read-only array
+/// becomes constant to the verifier.
 pub fn map_freeze(map: BorrowedFd<'_>) -> io::Result<()> {
     element(bpf_cmd::BPF_MAP_FREEZE, map, 0, 0)
 }

@@ -18,7 +18,12 @@ pub enum MappingAccess {
 
 impl Mapping {
     /// Maps `len` bytes at `offset`, which is a multiple of the size of a page.
-    pub fn new(fd: BorrowedFd<'_>, offset: usize, len: usize, access: MappingAccess) -> io::Result<Self> {
+    pub fn new(
+        fd: BorrowedFd<'_>,
+        offset: usize,
+        len: usize,
+        access: MappingAccess,
+    ) -> io::Result<Self> {
         let mut options = MmapOptions::new();
         options.offset(offset as u64).len(len);
         let memory = match access {
@@ -50,17 +55,19 @@ impl Mapping {
     /// # Safety
     /// No code writes the bytes as long as the reference lives.
     pub unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
-        // SAFETY: within the mapping, which lives as long as `self`; the caller vouches for the content.
+        // SAFETY: within the mapping, which lives as long as `self`; the caller vouches for the
+        // content.
         unsafe { std::slice::from_raw_parts(self.pointer(offset, len), len) }
     }
 
     /// Returns bytes of the mapping, for writing.
     ///
     /// # Safety
-    /// No other code reads or writes the bytes as long as the reference lives, neither through this mapping nor through
-    /// another one.
+    /// No other code reads or writes the bytes as long as the reference lives, neither through this
+    /// mapping nor through another one.
     pub unsafe fn bytes_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
-        // SAFETY: within the mapping, which lives as long as `self`; the caller vouches for the rest.
+        // SAFETY: within the mapping, which lives as long as `self`; the caller vouches for the
+        // rest.
         unsafe { std::slice::from_raw_parts_mut(self.pointer(offset, len), len) }
     }
 
@@ -74,7 +81,10 @@ impl Mapping {
 
     /// Returns the address of `len` bytes at `offset`, which must lie in the mapping.
     fn pointer(&self, offset: usize, len: usize) -> *mut u8 {
-        assert!(offset <= self.0.len() && len <= self.0.len() - offset, "bytes lie in the mapping");
+        assert!(
+            offset <= self.0.len() && len <= self.0.len() - offset,
+            "bytes lie in the mapping"
+        );
         self.0.as_mut_ptr().wrapping_add(offset)
     }
 }

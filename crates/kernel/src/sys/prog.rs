@@ -24,7 +24,11 @@ pub fn btf_load(blob: &[u8]) -> io::Result<OwnedFd> {
         log_level: u32,
         log_true_size: u32,
     }
-    let mut attr = BtfLoadAttr { btf: address(blob), size: blob.len() as u32, ..BtfLoadAttr::default() };
+    let mut attr = BtfLoadAttr {
+        btf: address(blob),
+        size: blob.len() as u32,
+        ..BtfLoadAttr::default()
+    };
     bpf_fd(bpf_cmd::BPF_BTF_LOAD, &mut attr)
 }
 
@@ -51,12 +55,23 @@ pub struct ProgLoad<'a> {
 }
 
 impl<'a> ProgLoad<'a> {
-    /// Returns the arguments for a program that the daemon has made itself, without flags and debug information.
+    /// Returns the arguments for a program that the daemon has made itself, without flags and debug
+    /// information.
     pub fn new(name: &'a str, kind: ProgramKind, instructions: &'a [bpf_insn]) -> Self {
         let (license, none) = (c"GPL", InfoRecords::default());
         let attach_type = kind.expected_attach_type();
         let (flags, btf) = (0, None);
-        Self { name, kind, flags, attach_type, license, instructions, btf, func_info: none, line_info: none }
+        Self {
+            name,
+            kind,
+            flags,
+            attach_type,
+            license,
+            instructions,
+            btf,
+            func_info: none,
+            line_info: none,
+        }
     }
 }
 
@@ -65,7 +80,8 @@ pub const LOG_STEPS: u32 = 1;
 /// A log of the verifier's statistics (Linux 5.2).
 pub const LOG_STATISTICS: u32 = 4;
 
-/// Loads a program by `BPF_PROG_LOAD`. With `log`, the verifier writes a log of this kind there, ended by a NUL.
+/// Loads a program by `BPF_PROG_LOAD`. With `log`, the verifier writes a log of this kind there,
+/// ended by a NUL.
 pub fn prog_load(program: &ProgLoad<'_>, log: Option<(u32, &mut [u8])>) -> io::Result<OwnedFd> {
     #[repr(C)]
     #[derive(Default)]
@@ -118,9 +134,9 @@ pub fn prog_load(program: &ProgLoad<'_>, log: Option<(u32, &mut [u8])>) -> io::R
     bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attr)
 }
 
-/// Tells whether this kernel takes extensions of programs (`BPF_PROG_TYPE_EXT`) from this process. Hardened kernels refuse
-/// extensions before they look at the arguments. This trial extends no program, so other kernels refuse it as well, but with
-/// another error.
+/// Tells whether this kernel takes extensions of programs (`BPF_PROG_TYPE_EXT`) from this process.
+/// Hardened kernels refuse extensions before they look at the arguments. This trial extends no
+/// program, so other kernels refuse it as well, but with another error.
 pub fn takes_extensions() -> bool {
     #[repr(C)]
     struct ExtensionAttr {
@@ -141,8 +157,8 @@ pub fn takes_extensions() -> bool {
     refused.is_none_or(|error| error.raw_os_error() != Some(libc::EPERM))
 }
 
-/// The identity of a program. While the program lives, no other program has its id, and no program with other instructions
-/// has its tag.
+/// The identity of a program. While the program lives, no other program has its id, and no program
+/// with other instructions has its tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgIdentity {
     pub id: u32,
@@ -160,7 +176,10 @@ fn prog_info(prog: BorrowedFd<'_>, maps: &mut [u32]) -> io::Result<bpf_prog_info
 
 pub fn prog_identity(prog: BorrowedFd<'_>) -> io::Result<ProgIdentity> {
     let info = prog_info(prog, &mut [])?;
-    Ok(ProgIdentity { id: info.id, tag: info.tag })
+    Ok(ProgIdentity {
+        id: info.id,
+        tag: info.tag,
+    })
 }
 
 /// Reads a program's id and the ids of the maps it uses.
@@ -171,8 +190,8 @@ pub fn prog_ids(prog: BorrowedFd<'_>) -> io::Result<(u32, Vec<u32>)> {
     Ok((info.id, maps))
 }
 
-/// Returns at most `most` of the first instructions of a program, as the verifier has translated them. The result is empty
-/// if this kernel does not show them.
+/// Returns at most `most` of the first instructions of a program, as the verifier has translated
+/// them. The result is empty if this kernel does not show them.
 pub fn prog_translated(prog: BorrowedFd<'_>, most: usize) -> io::Result<Vec<[u8; 8]>> {
     let mut instructions = vec![[0_u8; 8]; most];
     // SAFETY: a structure of integers, for which zero is a value.
@@ -181,12 +200,17 @@ pub fn prog_translated(prog: BorrowedFd<'_>, most: usize) -> io::Result<Vec<[u8;
     info.xlated_prog_insns = address_mut(&mut instructions);
     fill_info(prog, &mut info)?;
     // The kernel clears the address if this process may not see the instructions.
-    let shown = if info.xlated_prog_insns == 0 { 0 } else { info.xlated_prog_len as usize / 8 };
+    let shown = if info.xlated_prog_insns == 0 {
+        0
+    } else {
+        info.xlated_prog_len as usize / 8
+    };
     instructions.truncate(shown);
     Ok(instructions)
 }
 
-/// Returns the addresses of the machine code of a program's functions. The result is empty if the kernel does not show them.
+/// Returns the addresses of the machine code of a program's functions. The result is empty if the
+/// kernel does not show them.
 pub fn prog_functions(prog: BorrowedFd<'_>) -> io::Result<Vec<Range<u64>>> {
     let count = prog_info(prog, &mut [])?.nr_jited_ksyms as usize;
     let (mut starts, mut lengths) = (vec![0_u64; count], vec![0_u32; count]);
@@ -195,11 +219,17 @@ pub fn prog_functions(prog: BorrowedFd<'_>) -> io::Result<Vec<Range<u64>>> {
     (info.nr_jited_ksyms, info.jited_ksyms) = (count as u32, address_mut(&mut starts));
     (info.nr_jited_func_lens, info.jited_func_lens) = (count as u32, address_mut(&mut lengths));
     fill_info(prog, &mut info)?;
-    let functions = starts.into_iter().zip(lengths).filter(|(start, _)| *start != 0);
-    Ok(functions.map(|(start, length)| start..start + u64::from(length)).collect())
+    let functions = starts
+        .into_iter()
+        .zip(lengths)
+        .filter(|(start, _)| *start != 0);
+    Ok(functions
+        .map(|(start, length)| start..start + u64::from(length))
+        .collect())
 }
 
-/// The runs of a program that the kernel has counted while a descriptor from [`enable_statistics`] was open.
+/// The runs of a program that the kernel has counted while a descriptor from [`enable_statistics`]
+/// was open.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProgRuns {
     pub nanoseconds: u64,
@@ -209,10 +239,14 @@ pub struct ProgRuns {
 /// Reads the runs that the kernel has counted so far.
 pub fn prog_runs(prog: BorrowedFd<'_>) -> io::Result<ProgRuns> {
     let info = prog_info(prog, &mut [])?;
-    Ok(ProgRuns { nanoseconds: info.run_time_ns, runs: info.run_cnt })
+    Ok(ProgRuns {
+        nanoseconds: info.run_time_ns,
+        runs: info.run_cnt,
+    })
 }
 
-/// Lets the kernel count the runs of all programs until the descriptor is closed (Linux 5.8). Needs CAP_SYS_ADMIN.
+/// Lets the kernel count the runs of all programs until the descriptor is closed (Linux 5.8). Needs
+/// CAP_SYS_ADMIN.
 pub fn enable_statistics() -> io::Result<OwnedFd> {
     // BPF_STATS_RUN_TIME
     bpf_fd(bpf_cmd::BPF_ENABLE_STATS, &mut 0_u32)
@@ -227,9 +261,10 @@ pub struct TestRun {
     pub size: usize,
 }
 
-/// Runs a program once on `packet` by `BPF_PROG_TEST_RUN`, on this CPU. The kernel writes the packet as the program has left
-/// it to `after`, and the packet's metadata to `context`, which must be empty for XDP. An empty buffer gets no content. A
-/// packet that does not fit into its buffer is an error.
+/// Runs a program once on `packet` by `BPF_PROG_TEST_RUN`, on this CPU. The kernel writes the
+/// packet as the program has left it to `after`, and the packet's metadata to `context`, which must
+/// be empty for XDP. An empty buffer gets no content. A packet that does not fit into its buffer is
+/// an error.
 pub fn prog_test_run(
     prog: BorrowedFd<'_>,
     packet: &[u8],
@@ -266,5 +301,9 @@ pub fn prog_test_run(
         ..TestRunAttr::default()
     };
     bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr)?;
-    Ok(TestRun { result: attr.retval, nanoseconds: attr.duration, size: attr.data_size_out as usize })
+    Ok(TestRun {
+        result: attr.retval,
+        nanoseconds: attr.duration,
+        size: attr.data_size_out as usize,
+    })
 }

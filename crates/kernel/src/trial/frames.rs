@@ -19,25 +19,50 @@ const SMALLEST: usize = 60;
 /// The data that fills a frame at an MTU of 1500 with an IPv4 and a TCP header, in bytes.
 const FULL: usize = 1460;
 
-/// Returns the sample frames of a flow: common protocols, the smallest and the largest size. Flows differ in the source's
-/// address and port.
+/// Returns the sample frames of a flow: common protocols, the smallest and the largest size. Flows
+/// differ in the source's address and port.
 pub fn samples(flow: u8) -> Vec<EthernetFrame> {
     let frame = |name, bytes| EthernetFrame { name, bytes };
     let dns = udp(
         flow,
         53,
-        &[&[0x12, 0x34, 1, 0, 0, 1][..], &[0; 6], b"\x07example\x03org\0\0\x01\0\x01"].concat(),
+        &[
+            &[0x12, 0x34, 1, 0, 0, 1][..],
+            &[0; 6],
+            b"\x07example\x03org\0\0\x01\0\x01",
+        ]
+        .concat(),
     );
     let echo = [&[8, 0, 0, 0, 0, 1, 0, 1][..], &[0xa5; 56]].concat();
-    let request =
-        [&[0, 1, 8, 0, 6, 4, 0, 1][..], &SOURCE, &[192, 0, 2, flow], &[0; 6], &[198, 51, 100, 1]].concat();
-    let tagged = [&[0x00, 0x2a][..], &IPV4.to_be_bytes(), &ipv4(flow, TCP, &tcp(flow, SYN, &[]))].concat();
+    let request = [
+        &[0, 1, 8, 0, 6, 4, 0, 1][..],
+        &SOURCE,
+        &[192, 0, 2, flow],
+        &[0; 6],
+        &[198, 51, 100, 1],
+    ]
+    .concat();
+    let tagged = [
+        &[0x00, 0x2a][..],
+        &IPV4.to_be_bytes(),
+        &ipv4(flow, TCP, &tcp(flow, SYN, &[])),
+    ]
+    .concat();
     vec![
-        frame("tcp_syn", ethernet(IPV4, &ipv4(flow, TCP, &tcp(flow, SYN, &[])))),
-        frame("tcp_data", ethernet(IPV4, &ipv4(flow, TCP, &tcp(flow, ACK, &[0xa5; FULL])))),
+        frame(
+            "tcp_syn",
+            ethernet(IPV4, &ipv4(flow, TCP, &tcp(flow, SYN, &[]))),
+        ),
+        frame(
+            "tcp_data",
+            ethernet(IPV4, &ipv4(flow, TCP, &tcp(flow, ACK, &[0xa5; FULL]))),
+        ),
         frame("udp_dns", ethernet(IPV4, &ipv4(flow, UDP, &dns))),
         frame("icmp_echo", ethernet(IPV4, &ipv4(flow, 1, &echo))),
-        frame("tcp_syn_ipv6", ethernet(IPV6, &ipv6(flow, TCP, &tcp(flow, SYN, &[])))),
+        frame(
+            "tcp_syn_ipv6",
+            ethernet(IPV6, &ipv6(flow, TCP, &tcp(flow, SYN, &[]))),
+        ),
         frame("udp_dns_ipv6", ethernet(IPV6, &ipv6(flow, UDP, &dns))),
         frame("tcp_syn_vlan", ethernet(0x8100, &tagged)),
         frame("arp_request", ethernet(0x0806, &request)),
@@ -56,9 +81,14 @@ fn ethernet(protocol: u16, payload: &[u8]) -> Vec<u8> {
 /// Makes a packet from 192.0.2.FLOW to 198.51.100.1, with the checksum of its header.
 fn ipv4(flow: u8, protocol: u8, payload: &[u8]) -> Vec<u8> {
     let [high, low] = (20 + payload.len() as u16).to_be_bytes();
-    let mut header =
-        [0x45, 0, high, low, 0x12, 0x34, 0x40, 0, 64, protocol, 0, 0, 192, 0, 2, flow, 198, 51, 100, 1];
-    let sum: u32 = header.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
+    let mut header = [
+        0x45, 0, high, low, 0x12, 0x34, 0x40, 0, 64, protocol, 0, 0, 192, 0, 2, flow, 198, 51, 100,
+        1,
+    ];
+    let sum: u32 = header
+        .chunks(2)
+        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
+        .sum();
     let folded = (sum & 0xffff) + (sum >> 16);
     header[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
     [&header[..], payload].concat()
@@ -66,7 +96,11 @@ fn ipv4(flow: u8, protocol: u8, payload: &[u8]) -> Vec<u8> {
 
 /// Makes a packet from 2001:db8::FLOW to 2001:db8::.
 fn ipv6(flow: u8, protocol: u8, payload: &[u8]) -> Vec<u8> {
-    let address = |last| [0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last];
+    let address = |last| {
+        [
+            0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last,
+        ]
+    };
     let [high, low] = (payload.len() as u16).to_be_bytes();
     let header = [0x60, 0, 0, 0, high, low, protocol, 64];
     [&header[..], &address(flow), &address(0), payload].concat()
@@ -74,7 +108,10 @@ fn ipv6(flow: u8, protocol: u8, payload: &[u8]) -> Vec<u8> {
 
 /// Makes a segment from port 40000 + FLOW to port 80.
 fn tcp(flow: u8, flags: u8, data: &[u8]) -> Vec<u8> {
-    let [from, to] = [(40_000 + u16::from(flow)).to_be_bytes(), 80_u16.to_be_bytes()];
+    let [from, to] = [
+        (40_000 + u16::from(flow)).to_be_bytes(),
+        80_u16.to_be_bytes(),
+    ];
     let rest = [0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 0xff, 0xff, 0, 0, 0, 0];
     [&from[..], &to, &rest, data].concat()
 }
@@ -94,16 +131,43 @@ mod tests {
     fn samples_are_frames_that_a_link_carries() {
         let frames = samples(7);
         for (i, frame) in frames.iter().enumerate() {
-            assert!((SMALLEST..=1514).contains(&frame.bytes.len()), "{} {}", frame.name, frame.bytes.len());
-            assert_ne!(frame.bytes, samples(8)[i].bytes, "{} is the same in another flow", frame.name);
-            assert!(frames[..i].iter().all(|other| other.name != frame.name), "{}", frame.name);
+            assert!(
+                (SMALLEST..=1514).contains(&frame.bytes.len()),
+                "{} {}",
+                frame.name,
+                frame.bytes.len()
+            );
+            assert_ne!(
+                frame.bytes,
+                samples(8)[i].bytes,
+                "{} is the same in another flow",
+                frame.name
+            );
+            assert!(
+                frames[..i].iter().all(|other| other.name != frame.name),
+                "{}",
+                frame.name
+            );
         }
         let lengths: Vec<usize> = frames.iter().map(|frame| frame.bytes.len()).collect();
-        assert_eq!((lengths.iter().min(), lengths.iter().max()), (Some(&SMALLEST), Some(&1514)));
-        for frame in frames.iter().filter(|frame| frame.bytes[12..14] == IPV4.to_be_bytes()) {
-            let words = frame.bytes[14..34].chunks(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])));
+        assert_eq!(
+            (lengths.iter().min(), lengths.iter().max()),
+            (Some(&SMALLEST), Some(&1514))
+        );
+        for frame in frames
+            .iter()
+            .filter(|frame| frame.bytes[12..14] == IPV4.to_be_bytes())
+        {
+            let words = frame.bytes[14..34]
+                .chunks(2)
+                .map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])));
             let sum: u32 = words.sum();
-            assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff, "the header of {}", frame.name);
+            assert_eq!(
+                (sum & 0xffff) + (sum >> 16),
+                0xffff,
+                "the header of {}",
+                frame.name
+            );
         }
     }
 }

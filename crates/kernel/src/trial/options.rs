@@ -1,4 +1,5 @@
-//! The options that the running kernel was built with, for programs that ask for them (`__kconfig`).
+//! The options that the running kernel was built with, for programs that ask for them
+//! (`__kconfig`).
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -23,7 +24,10 @@ pub const RUNNING: KernelOptions = KernelOptions(|name| {
 });
 
 fn read() -> HashMap<String, String> {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease")
+        .unwrap_or_default()
+        .trim()
+        .to_owned();
     let text = configuration(&release).unwrap_or_else(|error| {
         tracing::warn!(%error, "the kernel's configuration can't be read; programs see no option as set");
         String::new()
@@ -33,11 +37,16 @@ fn read() -> HashMap<String, String> {
     options
 }
 
-/// Returns the configuration of the kernel, from the places where kernels and distributions have it.
+/// Returns the configuration of the kernel, from the places where kernels and distributions have
+/// it.
 fn configuration(release: &str) -> io::Result<String> {
     let mut text = String::new();
     match File::open("/proc/config.gz") {
-        Ok(file) => _ = GzDecoder::new(file).take(LONGEST).read_to_string(&mut text)?,
+        Ok(file) => {
+            _ = GzDecoder::new(file)
+                .take(LONGEST)
+                .read_to_string(&mut text)?
+        }
         Err(_) => text = fs::read_to_string(Path::new("/boot").join(format!("config-{release}")))?,
     }
     Ok(text)
@@ -47,12 +56,16 @@ fn configuration(release: &str) -> io::Result<String> {
 fn parse(text: &str) -> HashMap<String, String> {
     let lines = text.lines().filter(|line| line.starts_with("CONFIG_"));
     let options = lines.filter_map(|line| line.split_once('='));
-    options.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
+    options
+        .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
+        .collect()
 }
 
 /// Returns the version as a number: `6.18.5-1` is 6 << 16 | 18 << 8 | 5.
 fn version(release: &str) -> Option<u32> {
-    let numbers = release.split(|c: char| !c.is_ascii_digit() && c != '.').next()?;
+    let numbers = release
+        .split(|c: char| !c.is_ascii_digit() && c != '.')
+        .next()?;
     let mut parts = numbers.split('.').map(|part| part.parse::<u32>().ok());
     let (major, minor) = (parts.next()??, parts.next()??);
     // Patch levels above 255 are cut, as the kernel cuts them.
@@ -68,7 +81,10 @@ mod tests {
     fn options_and_versions_are_read() {
         let options = parse("# CONFIG_A is not set\nCONFIG_B=y\nCONFIG_C=\"x y\"\n");
         assert_eq!(options.len(), 2);
-        assert_eq!((options["CONFIG_B"].as_str(), options["CONFIG_C"].as_str()), ("y", "\"x y\""));
+        assert_eq!(
+            (options["CONFIG_B"].as_str(), options["CONFIG_C"].as_str()),
+            ("y", "\"x y\"")
+        );
         for (release, number) in [
             ("6.18.5-1-generic", 0x0006_1205),
             ("5.15.0", 0x0005_0f00),

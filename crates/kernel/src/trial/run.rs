@@ -1,4 +1,5 @@
-//! Runs of a program on the sample frames by `BPF_PROG_TEST_RUN`: the time that they take, and the frames after them.
+//! Runs of a program on the sample frames by `BPF_PROG_TEST_RUN`: the time that they take, and the
+//! frames after them.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,12 +12,12 @@ use crate::sys::asm;
 use crate::sys::prog::{self, ProgLoad};
 use crate::trial::frames::{self, EthernetFrame};
 
-/// The number of runs on each frame. A run takes some microseconds, nearly all of them outside of the program. A
-/// program that needs more than [`LONG`] for fewer runs has at least [`FEW`] runs.
+/// The number of runs on each frame. A run takes some microseconds, nearly all of them outside of
+/// the program. A program that needs more than [`LONG`] for fewer runs has at least [`FEW`] runs.
 const RUNS: usize = 64;
 const FEW: usize = 5;
-/// The time in nanoseconds, as the kernel counts it. A thread that must wait for a CPU loses no runs by this
-/// count.
+/// The time in nanoseconds, as the kernel counts it. A thread that must wait for a CPU loses no
+/// runs by this count.
 const LONG: u64 = 4_000_000;
 /// The time after which no further run begins. A run itself can't be stopped.
 const WHOLE: Duration = Duration::from_secs(2);
@@ -39,10 +40,10 @@ pub enum TrialOutcome {
     Changed(Changed),
 }
 
-/// Runs `program` on each sample frame. An empty program runs beside it each time and measures the time of
-/// the calls. Calls `reset` before each run. With `observe`, stops at the first frame that the program
-/// changes; with
-/// `passes`, at the first frame that it does not let pass. Each frame has one run at least, unless the time is over.
+/// Runs `program` on each sample frame. An empty program runs beside it each time and measures the
+/// time of the calls. Calls `reset` before each run. With `observe`, stops at the first frame that
+/// the program changes; with `passes`, at the first frame that it does not let pass. Each frame has
+/// one run at least, unless the time is over.
 pub fn run(
     program: BorrowedFd<'_>,
     hook: Hook,
@@ -54,7 +55,8 @@ pub fn run(
     let idle = prog::prog_load(&ProgLoad::new("tp_idle", hook.kind(), &pass), None)?;
     let mut dearest = RunCost::default();
     let begun = Instant::now();
-    let flows: Vec<Vec<EthernetFrame>> = (0..RUNS).map(|flow| frames::samples(flow as u8)).collect();
+    let flows: Vec<Vec<EthernetFrame>> =
+        (0..RUNS).map(|flow| frames::samples(flow as u8)).collect();
     for (kind, EthernetFrame { name, .. }) in flows[0].iter().enumerate() {
         if kind > 0 && begun.elapsed() >= WHOLE {
             break;
@@ -73,7 +75,10 @@ pub fn run(
                 return Ok(TrialOutcome::Changed(Changed { frame: name, what }));
             }
             if passes && after.verdict != hook.pass() {
-                return Ok(TrialOutcome::Changed(Changed { frame: name, what: "way" }));
+                return Ok(TrialOutcome::Changed(Changed {
+                    frame: name,
+                    what: "way",
+                }));
             }
             idle_times.push(before.nanoseconds);
             times.push(after.nanoseconds);
@@ -83,7 +88,11 @@ pub fn run(
         let ns_per_packet = u64::from(median.saturating_sub(idle).max(1));
         if ns_per_packet > dearest.ns_per_packet {
             let (noise_ns, frame) = (u64::from(high - low), (*name).to_owned());
-            dearest = RunCost { ns_per_packet, noise_ns, frame };
+            dearest = RunCost {
+                ns_per_packet,
+                noise_ns,
+                frame,
+            };
         }
     }
     Ok(TrialOutcome::Cost(dearest))
@@ -119,14 +128,18 @@ impl FrameRun {
                     context,
                 })
             }
-            Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => {
-                Ok(Self { nanoseconds: 0, verdict: 0, frame: None, context })
-            }
+            Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => Ok(Self {
+                nanoseconds: 0,
+                verdict: 0,
+                frame: None,
+                context,
+            }),
             Err(error) => Err(error),
         }
     }
 
-    /// Returns the name of the part of the frame that differs from `before`; `None` if the frames are equal.
+    /// Returns the name of the part of the frame that differs from `before`; `None` if the frames
+    /// are equal.
     fn differs_from(&self, before: &Self) -> Option<&'static str> {
         let length = |run: &Self| run.frame.as_ref().map(Vec::len);
         match () {

@@ -16,12 +16,19 @@ pub fn plan(name: &str, object: &MonitoringProbe) -> Result<FleetPlan, Rejection
     FleetPlan::new(name, &object.spec.0, fleet_probe)
 }
 
-/// Checks a rule without the probe that it watches, since each node has its own revision of that probe.
-/// `judges` is true if the operator may reach the daemons.
+/// Checks a rule without the probe that it watches, since each node has its own revision of that
+/// probe. `judges` is true if the operator may reach the daemons.
 pub fn check_rule(name: &str, object: &MonitoringRule, judges: bool) -> Result<(), Rejection> {
     let mut findings: Vec<Finding> = misnamed_rule(name).into_iter().collect();
-    findings.extend(check_fleet_rule(&object.spec.0, if judges { Ok(()) } else { Err(NO_DAEMONS) }));
-    if findings.is_empty() { Ok(()) } else { Err(findings.into()) }
+    findings.extend(check_fleet_rule(
+        &object.spec.0,
+        if judges { Ok(()) } else { Err(NO_DAEMONS) },
+    ));
+    if findings.is_empty() {
+        Ok(())
+    } else {
+        Err(findings.into())
+    }
 }
 
 /// Returns a refusal by the compiler with the names of the object's fields.
@@ -45,5 +52,10 @@ pub fn mistakes(rejection: &Rejection) -> String {
         (Some(field), None) => format!("{field}: {}", finding.message),
         (None, _) => finding.message.clone(),
     };
-    rejection.findings.iter().map(line).collect::<Vec<_>>().join("; ")
+    rejection
+        .findings
+        .iter()
+        .map(line)
+        .collect::<Vec<_>>()
+        .join("; ")
 }

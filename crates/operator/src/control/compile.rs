@@ -1,5 +1,5 @@
-//! One compilation for all nodes: the operator makes objects of a revision's sources, so that nodes need no compiler.
-//! The compiler is confined, like that of a daemon.
+//! One compilation for all nodes: the operator makes objects of a revision's sources, so that nodes
+//! need no compiler. The compiler is confined, like that of a daemon.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -31,8 +31,8 @@ pub struct CompileOptions {
     /// Leave the compilation of sources to the nodes
     #[arg(long)]
     compile_on_nodes: bool,
-    /// Take the types of vmlinux.h from this file, the BTF of a kernel or an ELF file with BTF; without it
-    /// each node compiles sources that need vmlinux.h
+    /// Take the types of vmlinux.h from this file, the BTF of a kernel or an ELF file with BTF;
+    /// without it each node compiles sources that need vmlinux.h
     #[arg(long, value_name = "FILE")]
     btf: Option<PathBuf>,
 }
@@ -53,8 +53,8 @@ pub struct Compilations {
     options: CompileOptions,
     toolchain: Arc<Toolchain>,
     places: Semaphore,
-    /// The last refusal for each object, with the digest of the refused configuration. Reports come often,
-    /// while the sources stay the same.
+    /// The last refusal for each object, with the digest of the refused configuration. Reports come
+    /// often, while the sources stay the same.
     refused: Mutex<BTreeMap<String, (String, Rejection)>>,
 }
 
@@ -76,11 +76,16 @@ impl Compilations {
             Err(reason) => tracing::warn!(reason, "nodes compile sources themselves"),
         }
         let places = Semaphore::new(CompileLimits::default().at_once);
-        Self { options, toolchain: Arc::new(toolchain), places, refused: Mutex::default() }
+        Self {
+            options,
+            toolchain: Arc::new(toolchain),
+            places,
+            refused: Mutex::default(),
+        }
     }
 
-    /// Compiles the sources of a configuration. A refusal is about the sources themselves. If the operator's own
-    /// compiler fails, the nodes compile.
+    /// Compiles the sources of a configuration. A refusal is about the sources themselves. If the
+    /// operator's own compiler fails, the nodes compile.
     pub async fn compile(
         &self,
         name: &str,
@@ -91,7 +96,11 @@ impl Compilations {
             return Ok(Compiled::OnNodes(AS_WISHED.to_owned()));
         }
         let digest = digest(config);
-        if let Some((_, rejection)) = self.refused.lock().get(name).filter(|(refused, _)| *refused == digest)
+        if let Some((_, rejection)) = self
+            .refused
+            .lock()
+            .get(name)
+            .filter(|(refused, _)| *refused == digest)
         {
             return Err(rejection.clone());
         }
@@ -100,14 +109,21 @@ impl Compilations {
         match &done {
             Ok(_) => drop(self.refused.lock().remove(name)),
             Err(rejection) => {
-                drop(self.refused.lock().insert(name.to_owned(), (digest, rejection.clone())));
+                drop(
+                    self.refused
+                        .lock()
+                        .insert(name.to_owned(), (digest, rejection.clone())),
+                );
             }
         }
         done
     }
 
     async fn compile_valid(&self, config: &ProbeConfig) -> Result<Compiled, Rejection> {
-        if !config.directions().any(|(_, direction)| matches!(direction.code, Code::Source(_))) {
+        if !config
+            .directions()
+            .any(|(_, direction)| matches!(direction.code, Code::Source(_)))
+        {
             return Ok(Compiled::Already);
         }
         if self.options.compile_on_nodes {
@@ -135,33 +151,53 @@ impl Compilations {
         if let [newer, older] = &objects[..]
             && (&newer.ingress, &newer.egress) == (&older.ingress, &older.egress)
         {
-            let any = RevisionObjects { frags: None, ..newer.clone() };
+            let any = RevisionObjects {
+                frags: None,
+                ..newer.clone()
+            };
             objects = vec![any];
         }
         let architecture = std::env::consts::ARCH.to_owned();
-        Ok(Compiled::Once(CompiledRevision { compiler: compiler.version, architecture, objects }))
+        Ok(Compiled::Once(CompiledRevision {
+            compiler: compiler.version,
+            architecture,
+            objects,
+        }))
     }
 }
 
 fn follows_types(config: &ProbeConfig) -> bool {
     config.directions().any(|(direction, of)| match &of.code {
-        Code::Source(source) => Compiler::follows_types(&config.unit((direction, of), source, "", true)),
+        Code::Source(source) => {
+            Compiler::follows_types(&config.unit((direction, of), source, "", true))
+        }
         Code::Object(_) => false,
     })
 }
 
-/// Compiles all sources for kernels with XDP programs for packets of several buffers, or for kernels without.
+/// Compiles all sources for kernels with XDP programs for packets of several buffers, or for
+/// kernels without.
 async fn compiled(
     compiler: &Compiler,
     config: &ProbeConfig,
     frags: bool,
 ) -> Result<RevisionObjects, Rejection> {
-    let mut objects = RevisionObjects { frags: Some(frags), ..RevisionObjects::default() };
+    let mut objects = RevisionObjects {
+        frags: Some(frags),
+        ..RevisionObjects::default()
+    };
     for (direction, of) in config.directions() {
-        let Code::Source(source) = &of.code else { continue };
+        let Code::Source(source) = &of.code else {
+            continue;
+        };
         let field = format!("{direction}.source");
-        let object = compiler.compile(&config.unit((direction, of), source, &field, frags)).await?;
-        let new = object.shared.into_iter().filter(|name| !config.shared_maps.contains(name));
+        let object = compiler
+            .compile(&config.unit((direction, of), source, &field, frags))
+            .await?;
+        let new = object
+            .shared
+            .into_iter()
+            .filter(|name| !config.shared_maps.contains(name));
         objects.shared_maps.extend(new);
         let elf = Some(STANDARD.encode(object.elf));
         match direction {
@@ -174,16 +210,21 @@ async fn compiled(
     Ok(objects)
 }
 
-/// Tells whether the compiler has found a mistake in a source. A node may have a header that the operator
-/// lacks.
+/// Tells whether the compiler has found a mistake in a source. A node may have a header that the
+/// operator lacks.
 fn is_of_the_source(rejection: &Rejection) -> bool {
     let findings = &rejection.findings;
     findings.iter().any(|finding| finding.line.is_some())
-        && !findings.iter().any(|finding| finding.message.contains(NO_HEADER))
+        && !findings
+            .iter()
+            .any(|finding| finding.message.contains(NO_HEADER))
 }
 
 fn first_words(rejection: &Rejection) -> String {
-    rejection.findings.first().map_or_else(String::new, |finding| finding.message.clone())
+    rejection
+        .findings
+        .first()
+        .map_or_else(String::new, |finding| finding.message.clone())
 }
 
 #[cfg(test)]
@@ -206,20 +247,38 @@ char LICENSE[] SEC("license") = "GPL";
         serde_json::from_value(json!({ "interface": "lo", "ingress": ingress })).unwrap()
     }
 
-    async fn compile(options: CompileOptions, config: &ConfigDocument) -> Result<Compiled, Rejection> {
+    async fn compile(
+        options: CompileOptions,
+        config: &ConfigDocument,
+    ) -> Result<Compiled, Rejection> {
         Compilations::new(options).compile("p", config, false).await
     }
 
     #[tokio::test]
     async fn equal_objects_serve_every_kernel() {
-        let done = compile(CompileOptions::default(), &config(COUNTER)).await.unwrap();
-        let Compiled::Once(compiled) = &done else { panic!("{done:?}") };
-        let [objects] = &compiled.objects[..] else { panic!("{compiled:?}") };
+        let done = compile(CompileOptions::default(), &config(COUNTER))
+            .await
+            .unwrap();
+        let Compiled::Once(compiled) = &done else {
+            panic!("{done:?}")
+        };
+        let [objects] = &compiled.objects[..] else {
+            panic!("{compiled:?}")
+        };
         assert_eq!((objects.frags, &objects.egress), (None, &None));
         let elf = STANDARD.decode(objects.ingress.as_ref().unwrap()).unwrap();
-        assert!(elf.starts_with(b"\x7fELF") && compiled.compiler.contains("clang"), "{}", compiled.compiler);
+        assert!(
+            elf.starts_with(b"\x7fELF") && compiled.compiler.contains("clang"),
+            "{}",
+            compiled.compiler
+        );
         // The same source and compiler make the same bytes.
-        assert_eq!(compile(CompileOptions::default(), &config(COUNTER)).await.unwrap(), done);
+        assert_eq!(
+            compile(CompileOptions::default(), &config(COUNTER))
+                .await
+                .unwrap(),
+            done
+        );
     }
 
     #[tokio::test]
@@ -227,41 +286,81 @@ char LICENSE[] SEC("license") = "GPL";
         let mut config = twinprobe_library::library_probe("packet-counter").unwrap();
         (config.name, config.interface) = (None, Some("lo".to_owned()));
         let done = compile(CompileOptions::default(), &config).await.unwrap();
-        let Compiled::Once(compiled) = done else { panic!("{done:?}") };
-        assert_eq!(compiled.objects.iter().map(|it| it.frags).collect::<Vec<_>>(), [Some(true), Some(false)]);
+        let Compiled::Once(compiled) = done else {
+            panic!("{done:?}")
+        };
+        assert_eq!(
+            compiled
+                .objects
+                .iter()
+                .map(|it| it.frags)
+                .collect::<Vec<_>>(),
+            [Some(true), Some(false)]
+        );
         let spec = twinprobe_api::RevisionSpec {
             config: serde_json::to_value(&config).unwrap(),
             compiled: Some(compiled),
             ..Default::default()
         };
-        let machine = |frags| NodeMachine { architecture: std::env::consts::ARCH, frags };
-        let (new, old) = (for_node(&spec, machine(true)).unwrap(), for_node(&spec, machine(false)).unwrap());
+        let machine = |frags| NodeMachine {
+            architecture: std::env::consts::ARCH,
+            frags,
+        };
+        let (new, old) = (
+            for_node(&spec, machine(true)).unwrap(),
+            for_node(&spec, machine(false)).unwrap(),
+        );
         assert_ne!(digest(&new), digest(&old));
         for config in [new, old] {
             let valid = ProbeConfig::validate("p", &config).unwrap();
-            assert!(valid.directions().all(|(_, direction)| matches!(direction.code, Code::Object(_))));
+            assert!(
+                valid
+                    .directions()
+                    .all(|(_, direction)| matches!(direction.code, Code::Object(_)))
+            );
         }
     }
 
     #[tokio::test]
     async fn a_mistake_is_refused_and_what_the_operator_lacks_is_left_to_nodes() {
-        let refused = compile(CompileOptions::default(), &config("int f(void) { return y; }\n")).await;
+        let refused = compile(
+            CompileOptions::default(),
+            &config("int f(void) { return y; }\n"),
+        )
+        .await;
         let findings = refused.unwrap_err().findings;
-        assert_eq!((findings[0].field.as_deref(), findings[0].line), (Some("ingress.source"), Some(1)));
-        for (source, why) in
-            [("#include \"not-here.h\"\n", "not-here.h"), ("#include \"vmlinux.h\"\n", "--btf")]
-        {
-            let done = compile(CompileOptions::default(), &config(source)).await.unwrap();
-            assert!(matches!(&done, Compiled::OnNodes(reason) if reason.contains(why)), "{done:?}");
+        assert_eq!(
+            (findings[0].field.as_deref(), findings[0].line),
+            (Some("ingress.source"), Some(1))
+        );
+        for (source, why) in [
+            ("#include \"not-here.h\"\n", "not-here.h"),
+            ("#include \"vmlinux.h\"\n", "--btf"),
+        ] {
+            let done = compile(CompileOptions::default(), &config(source))
+                .await
+                .unwrap();
+            assert!(
+                matches!(&done, Compiled::OnNodes(reason) if reason.contains(why)),
+                "{done:?}"
+            );
         }
-        let nodes = CompileOptions { compile_on_nodes: true, ..CompileOptions::default() };
-        assert!(matches!(compile(nodes, &config(COUNTER)).await.unwrap(), Compiled::OnNodes(_)));
+        let nodes = CompileOptions {
+            compile_on_nodes: true,
+            ..CompileOptions::default()
+        };
+        assert!(matches!(
+            compile(nodes, &config(COUNTER)).await.unwrap(),
+            Compiled::OnNodes(_)
+        ));
     }
 
     #[tokio::test]
     async fn given_types_are_those_of_every_node() {
-        let types =
-            CompileOptions { btf: Some("/sys/kernel/btf/vmlinux".into()), ..CompileOptions::default() };
+        let types = CompileOptions {
+            btf: Some("/sys/kernel/btf/vmlinux".into()),
+            ..CompileOptions::default()
+        };
         let source = "#include \"vmlinux.h\"\n#include <bpf/bpf_helpers.h>\nSEC(\"xdp\") int see(struct xdp_md *ctx) { return 2; }\n";
         let done = compile(types, &config(source)).await.unwrap();
         assert!(matches!(done, Compiled::Once(_)), "{done:?}");
@@ -270,7 +369,14 @@ char LICENSE[] SEC("license") = "GPL";
     #[tokio::test]
     async fn an_object_stays_as_it_is() {
         let mut given = config(COUNTER);
-        given.ingress.as_mut().unwrap().take_object(STANDARD.encode(b"\x7fELF"));
-        assert_eq!(compile(CompileOptions::default(), &given).await.unwrap(), Compiled::Already);
+        given
+            .ingress
+            .as_mut()
+            .unwrap()
+            .take_object(STANDARD.encode(b"\x7fELF"));
+        assert_eq!(
+            compile(CompileOptions::default(), &given).await.unwrap(),
+            Compiled::Already
+        );
     }
 }

@@ -14,7 +14,8 @@ const NAME: &str = "twinprobe-operator";
 /// The time after which another operator takes over.
 const DURATION: Duration = Duration::from_secs(15);
 const RENEWAL: Duration = Duration::from_secs(3);
-/// The time after which an operator that can't renew the Lease ends; another operator takes the Lease later.
+/// The time after which an operator that can't renew the Lease ends; another operator takes the
+/// Lease later.
 const SURRENDER: Duration = Duration::from_secs(10);
 
 /// The Lease of the operators of a namespace.
@@ -25,7 +26,10 @@ pub struct Leadership {
 
 impl Leadership {
     pub fn new(client: Client, namespace: &str, identity: String) -> Self {
-        Self { leases: Api::namespaced(client, namespace), identity }
+        Self {
+            leases: Api::namespaced(client, namespace),
+            identity,
+        }
     }
 
     /// Waits until this operator has the Lease.
@@ -68,8 +72,14 @@ impl Leadership {
     async fn take(&self) -> kube::Result<bool> {
         let now = Timestamp::now();
         let Some(mut lease) = self.leases.get_opt(NAME).await? else {
-            let metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
-            let lease = Lease { metadata, spec: Some(self.spec(None, now)) };
+            let metadata = ObjectMeta {
+                name: Some(NAME.to_owned()),
+                ..ObjectMeta::default()
+            };
+            let lease = Lease {
+                metadata,
+                spec: Some(self.spec(None, now)),
+            };
             return won(self.leases.create(&PostParams::default(), &lease).await);
         };
         let spec = lease.spec.take().unwrap_or_default();
@@ -83,19 +93,26 @@ impl Leadership {
             return Ok(false);
         }
         lease.spec = Some(self.spec(Some(&spec), now));
-        // The write names the version that was read: if two operators take the Lease at the same time, the
-        // API server refuses one of them.
+        // The write names the version that was read: if two operators take the Lease at the same
+        // time, the API server refuses one of them.
         let name = lease.name_any();
-        won(self.leases.replace(&name, &PostParams::default(), &lease).await)
+        won(self
+            .leases
+            .replace(&name, &PostParams::default(), &lease)
+            .await)
     }
 
     fn spec(&self, before: Option<&LeaseSpec>, now: Timestamp) -> LeaseSpec {
         let same = before.filter(|it| it.holder_identity.as_ref() == Some(&self.identity));
-        let changes = before.and_then(|it| it.lease_transitions).unwrap_or_default();
+        let changes = before
+            .and_then(|it| it.lease_transitions)
+            .unwrap_or_default();
         LeaseSpec {
             holder_identity: Some(self.identity.clone()),
             lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
-            acquire_time: same.and_then(|it| it.acquire_time.clone()).or(Some(MicroTime(now))),
+            acquire_time: same
+                .and_then(|it| it.acquire_time.clone())
+                .or(Some(MicroTime(now))),
             renew_time: Some(MicroTime(now)),
             lease_transitions: Some(changes + i32::from(before.is_some() && same.is_none())),
             ..LeaseSpec::default()

@@ -1,4 +1,5 @@
-//! One look at one probe: the wishes in its object, the known states of nodes, and the writes that follow.
+//! One look at one probe: the wishes in its object, the known states of nodes, and the writes that
+//! follow.
 
 use std::sync::Arc;
 
@@ -21,11 +22,16 @@ pub const PAUSED: &str = "twinprobe.dev/paused";
 pub const PROMOTE: &str = "twinprobe.dev/promote";
 
 /// Looks at an object.
-pub async fn reconcile(object: Arc<MonitoringProbe>, context: Arc<ReconcileContext>) -> kube::Result<Action> {
+pub async fn reconcile(
+    object: Arc<MonitoringProbe>,
+    context: Arc<ReconcileContext>,
+) -> kube::Result<Action> {
     let name = object.name_any();
     match context.held::<MonitoringProbe>(&name).await? {
         None => Ok(Action::await_change()),
-        Some(object) if object.metadata.deletion_timestamp.is_some() => context.remove(&object, &name).await,
+        Some(object) if object.metadata.deletion_timestamp.is_some() => {
+            context.remove(&object, &name).await
+        }
         Some(object) => roll_out(&context, &object).await,
     }
 }
@@ -68,8 +74,8 @@ async fn roll_out(context: &ReconcileContext, object: &MonitoringProbe) -> kube:
         decision.status.conditions.push(compiled);
         revision = Some(prepared);
     }
-    // The status is written first. The assignment follows from the status: if this look ends here, the next
-    // look writes the assignment.
+    // The status is written first. The assignment follows from the status: if this look ends here,
+    // the next look writes the assignment.
     if decision.status != before {
         context.write_status(object, &decision.status).await?;
     }
@@ -86,9 +92,16 @@ async fn roll_out(context: &ReconcileContext, object: &MonitoringProbe) -> kube:
     if decision.news.iter().any(|news| news.reason == "Complete") {
         let status = &decision.status;
         // Neither the rollout nor a rollback needs the other revisions.
-        context.prune(&name, &[&status.revision, &status.stable, &status.failed_revision]).await?;
+        context
+            .prune(
+                &name,
+                &[&status.revision, &status.stable, &status.failed_revision],
+            )
+            .await?;
     }
-    Ok(decision.again.map_or_else(Action::await_change, Action::requeue))
+    Ok(decision
+        .again
+        .map_or_else(Action::await_change, Action::requeue))
 }
 
 /// Writes into the status why an object can't be rolled out. Nodes keep their present revision.
@@ -110,16 +123,32 @@ async fn refuse(
 pub async fn tell<K: Wished>(context: &ReconcileContext, object: &K, news: &[FleetNews]) {
     for news in news {
         let event = Event {
-            type_: if news.is_warning { EventType::Warning } else { EventType::Normal },
+            type_: if news.is_warning {
+                EventType::Warning
+            } else {
+                EventType::Normal
+            },
             reason: news.reason.to_owned(),
             note: Some(cut(&news.message)),
             // Kubernetes joins Events of one action and reason, and counts them.
             action: news.about.clone(),
             secondary: None,
         };
-        tracing::info!(object = object.name_any(), reason = news.reason, "{}", news.message);
-        if let Err(error) = context.recorder.publish(&event, &object.object_ref(&())).await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "an Event can't be written");
+        tracing::info!(
+            object = object.name_any(),
+            reason = news.reason,
+            "{}",
+            news.message
+        );
+        if let Err(error) = context
+            .recorder
+            .publish(&event, &object.object_ref(&()))
+            .await
+        {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "an Event can't be written"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! One look at one rule: the wishes in its object, the reports of nodes, and the writes that follow.
+//! One look at one rule: the wishes in its object, the reports of nodes, and the writes that
+//! follow.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +28,9 @@ pub async fn reconcile_rule(
         None => Ok(Action::await_change()),
         Some(object) if object.metadata.deletion_timestamp.is_some() => {
             match leave(&context, &object).await {
-                Withdrawal::Partial | Withdrawal::Later if !is_late(&object) => Ok(Action::requeue(AGAIN)),
+                Withdrawal::Partial | Withdrawal::Later if !is_late(&object) => {
+                    Ok(Action::requeue(AGAIN))
+                }
                 _ => context.remove(&object, &rule_key(&name)).await,
             }
         }
@@ -40,7 +43,9 @@ async fn assign(context: &ReconcileContext, object: &MonitoringRule) -> kube::Re
     let generation = object.metadata.generation.unwrap_or_default();
     let before = object.status.clone().unwrap_or_default();
     let checked = check_rule(&name, object, context.judges.is_some());
-    if let (Ok(()), Some(judges), RuleScope::Fleet) = (&checked, &context.judges, object.spec.0.scope) {
+    if let (Ok(()), Some(judges), RuleScope::Fleet) =
+        (&checked, &context.judges, object.spec.0.scope)
+    {
         return judge(context, judges, object).await;
     }
     // The object may have been a rule over the fleet before. A node that does not answer keeps the
@@ -49,7 +54,10 @@ async fn assign(context: &ReconcileContext, object: &MonitoringRule) -> kube::Re
         return Ok(Action::requeue(SHORTLY));
     }
     if let Err(rejection) = checked {
-        let before = FleetRuleStatus { since: None, ..before };
+        let before = FleetRuleStatus {
+            since: None,
+            ..before
+        };
         let status = invalid_rule(&before, generation, &mistakes(&rejection), Timestamp::now());
         if Some(&status) != object.status.as_ref() {
             context.write_status(object, &status).await?;
@@ -70,14 +78,22 @@ async fn assign(context: &ReconcileContext, object: &MonitoringRule) -> kube::Re
             now: Timestamp::now(),
         })
     };
-    let Some(decision) = context.world.of_probe(&key, decide) else { return Ok(Action::requeue(SHORTLY)) };
+    let Some(decision) = context.world.of_probe(&key, decide) else {
+        return Ok(Action::requeue(SHORTLY));
+    };
     if decision.status != before {
         context.write_status(object, &decision.status).await?;
     }
-    context.write_revision(&key, &decision.name, decision.revision).await?;
+    context
+        .write_revision(&key, &decision.name, decision.revision)
+        .await?;
     if assigned.as_ref() != Some(&decision.assignment) {
         context.assign(&key, &decision.assignment).await?;
-        tracing::info!(rule = name, revision = decision.name, "nodes get the new revision of the rule");
+        tracing::info!(
+            rule = name,
+            revision = decision.name,
+            "nodes get the new revision of the rule"
+        );
     }
     context.forget(&key).await?;
     if decision.status.counts.silent == 0 && before.counts.silent > 0 {

@@ -40,7 +40,12 @@ const TOGETHER: Duration = Duration::from_millis(200);
 #[derive(Debug, Args)]
 pub struct RunOptions {
     /// Namespace of the Lease; only the operator that holds it works
-    #[arg(long, value_name = "NAME", env = "POD_NAMESPACE", default_value = "default")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "POD_NAMESPACE",
+        default_value = "default"
+    )]
     namespace: String,
     /// Name of this operator among others, such as that of its pod
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
@@ -55,16 +60,18 @@ pub struct RunOptions {
     judge: JudgeOptions,
 }
 
-/// Runs the operator until a signal ends it, or until it loses the Lease. It finds the API server as kubectl
-/// does, or by its pod's account.
+/// Runs the operator until a signal ends it, or until it loses the Lease. It finds the API server
+/// as kubectl does, or by its pod's account.
 pub async fn run_operator(options: RunOptions) -> anyhow::Result<()> {
     // An error means that the process has a provider already, which serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let access = options.judge.access(&options.namespace)?;
     let judges = access.is_some();
     let client = Client::try_default().await.context("the API server")?;
-    let identity =
-        options.identity.clone().unwrap_or_else(|| format!("{}-{}", hostname(), std::process::id()));
+    let identity = options
+        .identity
+        .clone()
+        .unwrap_or_else(|| format!("{}-{}", hostname(), std::process::id()));
     let leadership = Leadership::new(client.clone(), &options.namespace, identity.clone());
     let mut terminated = signal(SignalKind::terminate())?;
     let overview = serve_overview(client.clone(), &options.overview);
@@ -86,9 +93,17 @@ pub async fn run_operator(options: RunOptions) -> anyhow::Result<()> {
 }
 
 /// Looks at an object when it, its nodes or its reports change.
-async fn control(client: Client, identity: String, options: &RunOptions, access: Option<DaemonAccess>) {
+async fn control(
+    client: Client,
+    identity: String,
+    options: &RunOptions,
+    access: Option<DaemonAccess>,
+) {
     let world = Arc::new(World::default());
-    let reporter = Reporter { controller: MANAGER.to_owned(), instance: Some(identity) };
+    let reporter = Reporter {
+        controller: MANAGER.to_owned(),
+        instance: Some(identity),
+    };
     let (probes, changed_probes) = changes();
     let (rules, changed_rules) = changes();
     let judges = access.map(|access| Arc::new(Judges::new(access, rules.1.clone())));
@@ -104,7 +119,11 @@ async fn control(client: Client, identity: String, options: &RunOptions, access:
     });
     let news = [probes, rules];
     // Each watch has a task of its own: the API server cuts off a watch that is read too slowly.
-    tokio::spawn(watch_nodes(client.clone(), Arc::clone(&world), news.clone()));
+    tokio::spawn(watch_nodes(
+        client.clone(),
+        Arc::clone(&world),
+        news.clone(),
+    ));
     tokio::spawn(watch_reports(client, world, news));
     let probe_of = |assignment: &str| rule_of(assignment).is_none().then(|| assignment.to_owned());
     let rule_of = |assignment: &str| rule_of(assignment).map(str::to_owned);
@@ -115,8 +134,8 @@ async fn control(client: Client, identity: String, options: &RunOptions, access:
     .await;
 }
 
-/// Looks at an object of one kind when it, its assignment, its nodes or its reports change. `of` names the
-/// object of an assignment.
+/// Looks at an object of one kind when it, its assignment, its nodes or its reports change. `of`
+/// names the object of an assignment.
 async fn follow<K, F>(
     context: Arc<ReconcileContext>,
     changed: Changes,
@@ -128,28 +147,41 @@ async fn follow<K, F>(
 {
     let client = context.client.clone();
     let (all, some) = changed;
-    let some =
-        received(some).filter_map(move |assignment| ready(of(&assignment).map(|name| ObjectRef::new(&name))));
+    let some = received(some)
+        .filter_map(move |assignment| ready(of(&assignment).map(|name| ObjectRef::new(&name))));
     Controller::new(Api::<K>::all(client.clone()), watcher::Config::default())
         .with_config(Config::default().debounce(TOGETHER))
-        .watches(Api::<ProbeAssignment>::all(client), watcher::Config::default(), move |assignment| {
-            // If somebody else has changed an assignment, this look writes the assignment again.
-            assignment.metadata.name.as_deref().and_then(of).map(|name| ObjectRef::new(&name))
-        })
+        .watches(
+            Api::<ProbeAssignment>::all(client),
+            watcher::Config::default(),
+            move |assignment| {
+                // If somebody else has changed an assignment, this look writes the assignment
+                // again.
+                assignment
+                    .metadata
+                    .name
+                    .as_deref()
+                    .and_then(of)
+                    .map(|name| ObjectRef::new(&name))
+            },
+        )
         .reconcile_all_on(received(all))
         .reconcile_on(some)
         .run(look, again, context)
         .for_each(|done| {
             if let Err(error) = done {
-                tracing::debug!(error = &error as &dyn std::error::Error, "a reconciliation failed");
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "a reconciliation failed"
+                );
             }
             ready(())
         })
         .await;
 }
 
-/// Two senders: changes of nodes concern all objects; changes of reports come with the name of their
-/// assignment.
+/// Two senders: changes of nodes concern all objects; changes of reports come with the name of
+/// their assignment.
 type News = (UnboundedSender<()>, UnboundedSender<String>);
 type Changes = (UnboundedReceiver<()>, UnboundedReceiver<String>);
 
@@ -160,8 +192,11 @@ fn changes() -> (News, Changes) {
 }
 
 async fn watch_nodes(client: Client, world: Arc<World>, news: [News; 2]) {
-    let nodes =
-        watcher(Api::<PartialObjectMeta<Node>>::all(client), watcher::Config::default()).default_backoff();
+    let nodes = watcher(
+        Api::<PartialObjectMeta<Node>>::all(client),
+        watcher::Config::default(),
+    )
+    .default_backoff();
     let taken = nodes.for_each(|event| {
         let is_news = take(event, "nodes").is_some_and(|event| world.take_node(event));
         if is_news {
@@ -173,7 +208,8 @@ async fn watch_nodes(client: Client, world: Arc<World>, news: [News; 2]) {
 }
 
 async fn watch_reports(client: Client, world: Arc<World>, news: [News; 2]) {
-    let reports = watcher(Api::<ProbeReport>::all(client), watcher::Config::default()).default_backoff();
+    let reports =
+        watcher(Api::<ProbeReport>::all(client), watcher::Config::default()).default_backoff();
     let taken = reports.for_each(|event| {
         match take(event, "reports").and_then(|event| world.take_report(event)) {
             Some(Some(assignment)) => {
@@ -197,19 +233,27 @@ fn tell_all(news: &[News]) {
     }
 }
 
-fn take<K>(event: Result<watcher::Event<K>, watcher::Error>, what: &str) -> Option<watcher::Event<K>> {
+fn take<K>(
+    event: Result<watcher::Event<K>, watcher::Error>,
+    what: &str,
+) -> Option<watcher::Event<K>> {
     match event {
         Ok(event) => Some(event),
         Err(error) => {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, "the watch of the {what} failed; the operator tries again");
+            tracing::warn!(
+                error,
+                "the watch of the {what} failed; the operator tries again"
+            );
             None
         }
     }
 }
 
 fn received<T: Send>(receiver: UnboundedReceiver<T>) -> impl Stream<Item = T> + Send {
-    stream::unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver)))
+    stream::unfold(receiver, async |mut receiver| {
+        Some((receiver.recv().await?, receiver))
+    })
 }
 
 fn hostname() -> String {

@@ -1,5 +1,5 @@
-//! The API server asks before it takes a `MonitoringProbe`. The operator checks everything that needs no
-//! kernel, so that people read a mistake where they make it.
+//! The API server asks before it takes a `MonitoringProbe`. The operator checks everything that
+//! needs no kernel, so that people read a mistake where they make it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -33,7 +33,8 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Options of the webhook.
 #[derive(Debug, Args)]
 pub struct WebhookOptions {
-    /// Address of the webhook, for requests of the API server and of kubelet; without it there is no webhook
+    /// Address of the webhook, for requests of the API server and of kubelet; without it there is
+    /// no webhook
     #[arg(long, value_name = "ADDRESS:PORT", requires_all = ["webhook_cert", "webhook_key"])]
     webhook: Option<SocketAddr>,
     /// File with the certificate of the webhook and its chain (PEM)
@@ -47,24 +48,33 @@ pub struct WebhookOptions {
 /// Answers the API server's questions, if there are options for it.
 /// `judges` is true if the operator may reach the daemons.
 pub async fn answer(options: &WebhookOptions, judges: bool) -> anyhow::Result<()> {
-    let WebhookOptions { webhook: Some(address), webhook_cert: Some(certificate), webhook_key: Some(key) } =
-        options
+    let WebhookOptions {
+        webhook: Some(address),
+        webhook_cert: Some(certificate),
+        webhook_key: Some(key),
+    } = options
     else {
         return std::future::pending().await;
     };
     let served = ServedCertificate::read(certificate, key)?;
-    let tcp = TcpListener::bind(address).await.with_context(|| format!("--webhook {address}"))?;
+    let tcp = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("--webhook {address}"))?;
     let (ready, accepted) = channel(16);
     let local = tcp.local_addr()?;
     tokio::spawn(accept(tcp, served, ready));
     let validate = move |Json(review): Json<Value>| async move { validate(&review, judges) };
-    let routes = Router::new().route("/validate", post(validate)).route("/healthz", get(async || "ok\n"));
+    let routes = Router::new()
+        .route("/validate", post(validate))
+        .route("/healthz", get(async || "ok\n"));
     tracing::info!(address = %local, "the webhook listens");
-    axum::serve(Handshakes { accepted, local }, routes).await.context("the webhook")
+    axum::serve(Handshakes { accepted, local }, routes)
+        .await
+        .context("the webhook")
 }
 
-/// The certificate that clients see. Kubernetes renews the files of a Secret, and a renewed certificate counts from the next
-/// connection on.
+/// The certificate that clients see. Kubernetes renews the files of a Secret, and a renewed
+/// certificate counts from the next connection on.
 struct ServedCertificate {
     certificate: PathBuf,
     key: PathBuf,
@@ -73,14 +83,20 @@ struct ServedCertificate {
     acceptor: TlsAcceptor,
 }
 
-/// The lengths of two files and the times of their last changes; `None` for a file that is not there.
+/// The lengths of two files and the times of their last changes; `None` for a file that is not
+/// there.
 type FileTimes = [Option<(u64, SystemTime)>; 2];
 
 impl ServedCertificate {
     fn read(certificate: &Path, key: &Path) -> anyhow::Result<Self> {
         let seen = times(certificate, key);
         let acceptor = TlsAcceptor::from(Arc::new(tls(certificate, key)?));
-        Ok(Self { certificate: certificate.to_owned(), key: key.to_owned(), seen, acceptor })
+        Ok(Self {
+            certificate: certificate.to_owned(),
+            key: key.to_owned(),
+            seen,
+            acceptor,
+        })
     }
 
     /// The present certificate. Files with mistakes change nothing.
@@ -94,7 +110,10 @@ impl ServedCertificate {
                     tracing::info!("the webhook has a new certificate");
                 }
                 Err(error) => {
-                    tracing::warn!(?error, "the webhook's new certificate can't be used; the old one stays");
+                    tracing::warn!(
+                        ?error,
+                        "the webhook's new certificate can't be used; the old one stays"
+                    );
                 }
             }
         }
@@ -117,7 +136,10 @@ fn tls(certificate: &Path, key: &Path) -> anyhow::Result<ServerConfig> {
         bail!("{}: no certificate in PEM", certificate.display());
     }
     let private = PrivateKeyDer::from_pem_file(key).with_context(|| key.display().to_string())?;
-    ServerConfig::builder().with_no_client_auth().with_single_cert(chain, private).context("--webhook-cert")
+    ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(chain, private)
+        .context("--webhook-cert")
 }
 
 /// Makes the handshake with each client in a separate task, so that no client delays the others.
@@ -130,7 +152,10 @@ async fn accept(
         let (socket, address) = match tcp.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "a connection can't be accepted");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "a connection can't be accepted"
+                );
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
@@ -175,7 +200,9 @@ fn validate(review: &Value, judges: bool) -> Json<Value> {
     if let Some(message) = refusal {
         response["status"] = json!({ "code": 422, "reason": "Invalid", "message": message });
     }
-    Json(json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response }))
+    Json(
+        json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response }),
+    )
 }
 
 /// Checks an object. The error names each field.
@@ -210,13 +237,23 @@ mod tests {
                 false,
             )
         };
-        assert_eq!(probe(json!({ "library": "top-talkers", "attach": { "interfaces": ["eth*"] } })), Ok(()));
-        let refused = probe(json!({ "library": "no-such", "rollout": { "windows": 2000 } })).unwrap_err();
-        assert!(refused.contains("spec.rollout.windows: 2000 is not a number of windows"), "{refused}");
+        assert_eq!(
+            probe(json!({ "library": "top-talkers", "attach": { "interfaces": ["eth*"] } })),
+            Ok(())
+        );
+        let refused =
+            probe(json!({ "library": "no-such", "rollout": { "windows": 2000 } })).unwrap_err();
+        assert!(
+            refused.contains("spec.rollout.windows: 2000 is not a number of windows"),
+            "{refused}"
+        );
         assert!(refused.contains("spec.library: "), "{refused}");
         let config = json!({ "interface": "eth0", "ingress": { "source": "int x;", "metrics": [{ "name": "a b", "map": "m" }] } });
         let refused = probe(json!({ "config": config })).unwrap_err();
-        assert!(refused.contains("spec.config.ingress.metrics[0].name: "), "{refused}");
+        assert!(
+            refused.contains("spec.config.ingress.metrics[0].name: "),
+            "{refused}"
+        );
         assert_eq!(judge(&Value::Null, false), Ok(()));
         let spec = |spec: Value, judges: bool| {
             let metadata = json!({ "name": "r" });
@@ -229,29 +266,44 @@ mod tests {
         let rule = |rule: Value| spec(json!({ "rule": rule }), false);
         let marks = json!({ "watch": "p", "when": "sum(ingress.m) > 1", "do": [{ "mark": "x" }] });
         assert_eq!(rule(marks.clone()), Ok(()));
-        let refused =
-            rule(json!({ "watch": "p", "when": "sum(ingress.m) >", "for": 0, "do": [] })).unwrap_err();
-        assert!(refused.contains("spec.rule.when: ") && refused.contains("spec.rule.for: 0"), "{refused}");
+        let refused = rule(json!({ "watch": "p", "when": "sum(ingress.m) >", "for": 0, "do": [] }))
+            .unwrap_err();
+        assert!(
+            refused.contains("spec.rule.when: ") && refused.contains("spec.rule.for: 0"),
+            "{refused}"
+        );
         assert!(refused.contains("spec.rule.do: 0 actions"), "{refused}");
 
         let fleet = |more: Value, judges: bool| {
             let mut rule = marks.clone();
-            rule.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            rule.as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
             spec(json!({ "scope": "fleet", "rule": rule }), judges)
         };
         assert_eq!(fleet(json!({}), true), Ok(()));
-        assert_eq!(fleet(json!({ "scope": "fleet", "on": "all" }), true), Ok(()));
+        assert_eq!(
+            fleet(json!({ "scope": "fleet", "on": "all" }), true),
+            Ok(())
+        );
         let refused = fleet(json!({}), false).unwrap_err();
-        assert!(refused.contains("spec.scope: ") && refused.contains("--daemons-token-file"), "{refused}");
-        for (more, field) in
-            [(json!({ "scope": "node" }), "spec.rule.scope: "), (json!({ "on": "some" }), "spec.rule.on: ")]
-        {
+        assert!(
+            refused.contains("spec.scope: ") && refused.contains("--daemons-token-file"),
+            "{refused}"
+        );
+        for (more, field) in [
+            (json!({ "scope": "node" }), "spec.rule.scope: "),
+            (json!({ "on": "some" }), "spec.rule.on: "),
+        ] {
             let refused = fleet(more, true).unwrap_err();
             assert!(refused.contains(field), "{refused}");
         }
         let mut within = marks.clone();
         within["scope"] = json!("fleet");
         let refused = rule(within).unwrap_err();
-        assert!(refused.contains("spec.rule.scope: ") && refused.contains("beside `rule`"), "{refused}");
+        assert!(
+            refused.contains("spec.rule.scope: ") && refused.contains("beside `rule`"),
+            "{refused}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The operator's knowledge about nodes: their labels, and their reports about this operator's objects.
+//! The operator's knowledge about nodes: their labels, and their reports about this operator's
+//! objects.
 
 use std::collections::BTreeMap;
 
@@ -29,15 +30,16 @@ struct KnownNodes {
     report_lists: Lists,
 }
 
-/// An object, with the number of the last list that began before the object was seen. A later list changes the objects
-/// in place: a second copy of all objects would take as much memory again.
+/// An object, with the number of the last list that began before the object was seen. A later list
+/// changes the objects in place: a second copy of all objects would take as much memory again.
 #[derive(Debug)]
 struct Listed<T> {
     list: u64,
     object: T,
 }
 
-/// The lists of the objects of one kind. A watch begins with a list, and begins again after it was cut off.
+/// The lists of the objects of one kind. A watch begins with a list, and begins again after it was
+/// cut off.
 #[derive(Debug, Default)]
 struct Lists {
     begun: u64,
@@ -47,7 +49,10 @@ struct Lists {
 
 impl Lists {
     fn place<T>(&self, object: T) -> Listed<T> {
-        Listed { list: self.begun, object }
+        Listed {
+            list: self.begun,
+            object,
+        }
     }
 
     fn has<T>(&self, listed: &Listed<T>) -> bool {
@@ -65,7 +70,11 @@ impl KnownNodes {
 impl World {
     /// Takes a change of the nodes. Returns whether a rollout may depend on the change.
     pub fn take_node(&self, event: Event<PartialObjectMeta<Node>>) -> bool {
-        let KnownNodes { nodes, node_lists: lists, .. } = &mut *self.known.lock();
+        let KnownNodes {
+            nodes,
+            node_lists: lists,
+            ..
+        } = &mut *self.known.lock();
         match event {
             Event::Init => {
                 lists.begun += 1;
@@ -77,7 +86,10 @@ impl World {
                 true
             }
             Event::InitApply(node) => {
-                nodes.insert(node.name_any(), lists.place(node.metadata.labels.unwrap_or_default()));
+                nodes.insert(
+                    node.name_any(),
+                    lists.place(node.metadata.labels.unwrap_or_default()),
+                );
                 false
             }
             Event::Apply(node) => {
@@ -90,10 +102,14 @@ impl World {
         }
     }
 
-    /// Takes a change of the reports. Returns the name of the probe that the change is about; `None` after a
-    /// list, which is about all probes.
+    /// Takes a change of the reports. Returns the name of the probe that the change is about;
+    /// `None` after a list, which is about all probes.
     pub fn take_report(&self, event: Event<ProbeReport>) -> Option<Option<String>> {
-        let KnownNodes { reports, report_lists: lists, .. } = &mut *self.known.lock();
+        let KnownNodes {
+            reports,
+            report_lists: lists,
+            ..
+        } = &mut *self.known.lock();
         let mut insert = |lists: &Lists, report: NodeReport| {
             let of_probe = reports.entry(report.probe.clone()).or_default();
             of_probe.insert(report.node.clone(), lists.place(report));
@@ -104,7 +120,9 @@ impl World {
                 None
             }
             Event::InitDone => {
-                reports.values_mut().for_each(|reports| reports.retain(|_, report| lists.has(report)));
+                reports
+                    .values_mut()
+                    .for_each(|reports| reports.retain(|_, report| lists.has(report)));
                 reports.retain(|_, reports| !reports.is_empty());
                 lists.has_ended = true;
                 Some(None)
@@ -127,8 +145,8 @@ impl World {
         }
     }
 
-    /// Calls `with` with all nodes and their reports about a probe. Does nothing before nodes and reports
-    /// were listed.
+    /// Calls `with` with all nodes and their reports about a probe. Does nothing before nodes and
+    /// reports were listed.
     pub fn of_probe<T>(&self, probe: &str, with: impl FnOnce(&[NodeView<'_>]) -> T) -> Option<T> {
         let known = self.known.lock();
         if !known.are_listed() {
@@ -137,7 +155,11 @@ impl World {
         let reports = known.reports.get(probe);
         let report = |name: &String| Some(&reports?.get(name)?.object);
         let nodes = known.nodes.iter();
-        let nodes = nodes.map(|(name, node)| NodeView { name, labels: &node.object, report: report(name) });
+        let nodes = nodes.map(|(name, node)| NodeView {
+            name,
+            labels: &node.object,
+            report: report(name),
+        });
         Some(with(&nodes.collect::<Vec<_>>()))
     }
 
@@ -147,8 +169,15 @@ impl World {
         if !known.are_listed() {
             return Vec::new();
         }
-        let reported = known.reports.get(probe).into_iter().flat_map(BTreeMap::keys);
-        reported.filter(|node| !known.nodes.contains_key(*node)).cloned().collect()
+        let reported = known
+            .reports
+            .get(probe)
+            .into_iter()
+            .flat_map(BTreeMap::keys);
+        reported
+            .filter(|node| !known.nodes.contains_key(*node))
+            .cloned()
+            .collect()
     }
 }
 
@@ -164,22 +193,44 @@ mod tests {
     fn report(probe: &str, node: &str) -> ProbeReport {
         let (probe, node) = (probe.to_owned(), node.to_owned());
         let name = format!("{probe}.{node}");
-        ProbeReport::new(&name, crate::ProbeReportSpec(NodeReport { probe, node, ..NodeReport::default() }))
+        ProbeReport::new(
+            &name,
+            crate::ProbeReportSpec(NodeReport {
+                probe,
+                node,
+                ..NodeReport::default()
+            }),
+        )
     }
 
     #[test]
     fn nothing_is_decided_before_both_lists_were_read() {
         let world = World::default();
-        assert!(!world.take_node(Event::Init) && !world.take_node(Event::InitApply(node("a", "x"))));
+        assert!(
+            !world.take_node(Event::Init) && !world.take_node(Event::InitApply(node("a", "x")))
+        );
         assert!(world.take_node(Event::InitDone));
         assert!(world.of_probe("p", |_| ()).is_none());
         assert_eq!(world.take_report(Event::InitApply(report("p", "b"))), None);
         assert_eq!(world.take_report(Event::InitDone), Some(None));
-        let seen =
-            world.of_probe("p", |nodes| nodes.iter().map(|it| it.report.is_some()).collect::<Vec<_>>());
-        assert_eq!((seen, world.gone("p")), (Some(vec![false]), vec!["b".to_owned()]));
-        assert_eq!(world.take_report(Event::Apply(report("p", "a"))), Some(Some("p".to_owned())));
-        assert_eq!(world.of_probe("p", |nodes| nodes[0].report.is_some()), Some(true));
+        let seen = world.of_probe("p", |nodes| {
+            nodes
+                .iter()
+                .map(|it| it.report.is_some())
+                .collect::<Vec<_>>()
+        });
+        assert_eq!(
+            (seen, world.gone("p")),
+            (Some(vec![false]), vec!["b".to_owned()])
+        );
+        assert_eq!(
+            world.take_report(Event::Apply(report("p", "a"))),
+            Some(Some("p".to_owned()))
+        );
+        assert_eq!(
+            world.of_probe("p", |nodes| nodes[0].report.is_some()),
+            Some(true)
+        );
     }
 
     #[test]
@@ -197,11 +248,15 @@ mod tests {
         world.take_report(Event::InitDone);
         let seen = || {
             let names = |nodes: &[NodeView<'_>]| {
-                nodes.iter().map(|node| (node.name.to_owned(), node.report.is_some())).collect::<Vec<_>>()
+                nodes
+                    .iter()
+                    .map(|node| (node.name.to_owned(), node.report.is_some()))
+                    .collect::<Vec<_>>()
             };
             world.of_probe("p", names).unwrap()
         };
-        let all = [("a", true), ("b", true), ("c", false)].map(|(name, report)| (name.to_owned(), report));
+        let all = [("a", true), ("b", true), ("c", false)]
+            .map(|(name, report)| (name.to_owned(), report));
         assert_eq!(seen(), all);
         // The list that follows a cut watch: until its end nothing is forgotten.
         world.take_report(Event::Init);
@@ -225,7 +280,8 @@ mod tests {
         assert!(world.take_node(Event::Apply(node("a", "x"))));
         assert!(!world.take_node(Event::Apply(node("a", "x"))));
         assert!(
-            world.take_node(Event::Apply(node("a", "y"))) && world.take_node(Event::Delete(node("a", "y")))
+            world.take_node(Event::Apply(node("a", "y")))
+                && world.take_node(Event::Delete(node("a", "y")))
         );
         assert!(!world.take_node(Event::Delete(node("a", "y"))));
     }

@@ -28,7 +28,8 @@ pub const MANAGER: &str = "twinprobe-operator";
 pub const FINALIZER: &str = "twinprobe.dev/nodes";
 /// The label of a revision that names its assignment.
 pub const PROBE: &str = "twinprobe.dev/probe";
-/// The time within which nodes must remove a probe. A node that comes back later removes the probe then.
+/// The time within which nodes must remove a probe. A node that comes back later removes the probe
+/// then.
 const REMOVAL: Duration = Duration::from_mins(5);
 /// The time until the next look while another step must finish first.
 pub const SHORTLY: Duration = Duration::from_millis(300);
@@ -39,8 +40,8 @@ pub trait Wished:
 {
 }
 
-impl<K: Resource<Scope = ClusterResourceScope, DynamicType = ()> + DeserializeOwned + Clone + Debug> Wished
-    for K
+impl<K: Resource<Scope = ClusterResourceScope, DynamicType = ()> + DeserializeOwned + Clone + Debug>
+    Wished for K
 {
 }
 
@@ -59,23 +60,40 @@ impl ReconcileContext {
         Api::all(self.client.clone())
     }
 
-    /// Reads an object from the API server, and adds a finalizer, so that the object stays until all nodes have removed its
-    /// probe or rule. A copy from a cache may be older than the last decision.
+    /// Reads an object from the API server, and adds a finalizer, so that the object stays until
+    /// all nodes have removed its probe or rule. A copy from a cache may be older than the last
+    /// decision.
     pub async fn held<K: Wished>(&self, name: &str) -> kube::Result<Option<K>> {
         let objects: Api<K> = self.all();
-        let Some(object) = objects.get_opt(name).await? else { return Ok(None) };
+        let Some(object) = objects.get_opt(name).await? else {
+            return Ok(None);
+        };
         let is_held = object.finalizers().iter().any(|it| it == FINALIZER);
         if is_held || object.meta().deletion_timestamp.is_some() {
             return Ok(Some(object));
         }
-        let finalizers: Vec<_> = object.finalizers().iter().cloned().chain([FINALIZER.to_owned()]).collect();
-        let metadata = json!({ "finalizers": finalizers, "resourceVersion": object.resource_version() });
+        let finalizers: Vec<_> = object
+            .finalizers()
+            .iter()
+            .cloned()
+            .chain([FINALIZER.to_owned()])
+            .collect();
+        let metadata =
+            json!({ "finalizers": finalizers, "resourceVersion": object.resource_version() });
         let patch = Patch::Merge(json!({ "metadata": metadata }));
-        objects.patch(name, &PatchParams::default(), &patch).await.map(Some)
+        objects
+            .patch(name, &PatchParams::default(), &patch)
+            .await
+            .map(Some)
     }
 
-    /// Writes a status. Fails if somebody has changed the object since it was read: then another look follows.
-    pub async fn write_status<K: Wished>(&self, object: &K, status: &impl Serialize) -> kube::Result<()> {
+    /// Writes a status. Fails if somebody has changed the object since it was read: then another
+    /// look follows.
+    pub async fn write_status<K: Wished>(
+        &self,
+        object: &K,
+        status: &impl Serialize,
+    ) -> kube::Result<()> {
         let patch = json!({
             "apiVersion": K::api_version(&()), "kind": K::kind(&()),
             "metadata": { "name": object.name_any(), "resourceVersion": object.resource_version() },
@@ -83,7 +101,10 @@ impl ReconcileContext {
         });
         let apply = PatchParams::apply(MANAGER).force();
         let objects: Api<K> = self.all();
-        objects.patch_status(&object.name_any(), &apply, &Patch::Apply(patch)).await.map(drop)
+        objects
+            .patch_status(&object.name_any(), &apply, &Patch::Apply(patch))
+            .await
+            .map(drop)
     }
 
     /// Makes the revision of a rule's assignment, unless the revision exists.
@@ -94,7 +115,9 @@ impl ReconcileContext {
         spec: RevisionSpec,
     ) -> kube::Result<()> {
         let mut object = ProbeRevision::new(revision, ProbeRevisionSpec(spec));
-        object.labels_mut().insert(PROBE.to_owned(), assignment.to_owned());
+        object
+            .labels_mut()
+            .insert(PROBE.to_owned(), assignment.to_owned());
         let revisions: Api<ProbeRevision> = self.all();
         if revisions.get_metadata_opt(revision).await?.is_some() {
             return Ok(());
@@ -109,12 +132,18 @@ impl ReconcileContext {
         let object = ProbeAssignment::new(name, ProbeAssignmentSpec(wanted.clone()));
         let apply = PatchParams::apply(MANAGER).force();
         let assignments: Api<ProbeAssignment> = self.all();
-        assignments.patch(name, &apply, &Patch::Apply(object)).await.map(drop)
+        assignments
+            .patch(name, &apply, &Patch::Apply(object))
+            .await
+            .map(drop)
     }
 
     pub async fn assigned(&self, name: &str) -> kube::Result<Option<AssignmentSpec>> {
         let assignments: Api<ProbeAssignment> = self.all();
-        Ok(assignments.get_opt(name).await?.map(|assignment| assignment.spec.0))
+        Ok(assignments
+            .get_opt(name)
+            .await?
+            .map(|assignment| assignment.spec.0))
     }
 
     pub async fn unassign(&self, name: &str) -> kube::Result<()> {
@@ -126,7 +155,11 @@ impl ReconcileContext {
     pub async fn forget(&self, assignment: &str) -> kube::Result<()> {
         let reports: Api<ProbeReport> = self.all();
         for node in self.world.gone(assignment) {
-            without(reports.delete(&format!("{assignment}.{node}"), &DeleteParams::default()).await)?;
+            without(
+                reports
+                    .delete(&format!("{assignment}.{node}"), &DeleteParams::default())
+                    .await,
+            )?;
         }
         Ok(())
     }
@@ -135,7 +168,13 @@ impl ReconcileContext {
     pub async fn prune(&self, assignment: &str, kept: &[&Option<String>]) -> kube::Result<()> {
         let revisions: Api<ProbeRevision> = self.all();
         let labelled = ListParams::default().labels(&format!("{PROBE}={assignment}"));
-        for revision in revisions.list_metadata(&labelled).await?.items.iter().map(|it| it.name_any()) {
+        for revision in revisions
+            .list_metadata(&labelled)
+            .await?
+            .items
+            .iter()
+            .map(|it| it.name_any())
+        {
             if !kept.iter().any(|kept| kept.as_ref() == Some(&revision)) {
                 without(revisions.delete(&revision, &DeleteParams::default()).await)?;
             }
@@ -143,33 +182,48 @@ impl ReconcileContext {
         Ok(())
     }
 
-    /// Removes an object's probe or rule from all nodes, and then lets Kubernetes delete the object.
+    /// Removes an object's probe or rule from all nodes, and then lets Kubernetes delete the
+    /// object.
     pub async fn remove<K: Wished>(&self, object: &K, assignment: &str) -> kube::Result<Action> {
         if !object.finalizers().iter().any(|it| it == FINALIZER) {
             return Ok(Action::await_change());
         }
         self.unassign(assignment).await?;
         self.forget(assignment).await?;
-        let having = self
-            .world
-            .of_probe(assignment, |nodes| nodes.iter().filter(|node| node.report.is_some()).count());
+        let having = self.world.of_probe(assignment, |nodes| {
+            nodes.iter().filter(|node| node.report.is_some()).count()
+        });
         if having != Some(0) && !is_late(object) {
             return Ok(Action::requeue(Duration::from_secs(2)));
         }
         self.prune(assignment, &[]).await?;
-        let finalizers: Vec<_> = object.finalizers().iter().filter(|it| *it != FINALIZER).collect();
-        let metadata = json!({ "finalizers": finalizers, "resourceVersion": object.resource_version() });
+        let finalizers: Vec<_> = object
+            .finalizers()
+            .iter()
+            .filter(|it| *it != FINALIZER)
+            .collect();
+        let metadata =
+            json!({ "finalizers": finalizers, "resourceVersion": object.resource_version() });
         let objects: Api<K> = self.all();
         let patch = Patch::Merge(json!({ "metadata": metadata }));
-        without(objects.patch(&object.name_any(), &PatchParams::default(), &patch).await)?;
+        without(
+            objects
+                .patch(&object.name_any(), &PatchParams::default(), &patch)
+                .await,
+        )?;
         tracing::info!(assignment, "the assignment is removed from all nodes");
         Ok(Action::await_change())
     }
 }
 
-/// Tells whether nodes have had enough time to remove the probe or rule of an object that is being deleted.
+/// Tells whether nodes have had enough time to remove the probe or rule of an object that is being
+/// deleted.
 pub fn is_late<K: Wished>(object: &K) -> bool {
-    let since = object.meta().deletion_timestamp.as_ref().map(|since| since.0);
+    let since = object
+        .meta()
+        .deletion_timestamp
+        .as_ref()
+        .map(|since| since.0);
     let spent = since.map(|since| Timestamp::now().duration_since(since).unsigned_abs());
     spent.is_some_and(|spent| spent >= REMOVAL)
 }

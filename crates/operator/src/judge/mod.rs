@@ -1,4 +1,5 @@
-//! Rules with `scope: fleet`: the operator reads the windows of all nodes, judges them together, and acts at daemons.
+//! Rules with `scope: fleet`: the operator reads the windows of all nodes, judges them together,
+//! and acts at daemons.
 
 pub mod options;
 pub mod runs;

@@ -9,7 +9,8 @@ use twinprobe_streams::{CredentialFiles, EndpointNames, KeyFile};
 /// Options of rules over the fleet.
 #[derive(Clone, Debug, Args)]
 pub struct JudgeOptions {
-    /// File with a token for the daemons' API; with it the operator judges rules with `scope: fleet`
+    /// File with a token for the daemons' API; with it the operator judges rules with `scope:
+    /// fleet`
     #[arg(long, value_name = "FILE")]
     daemons_token_file: Option<PathBuf>,
     /// Certificate for the daemons' API, instead of a token or beside it (PEM)
@@ -33,7 +34,8 @@ pub struct JudgeOptions {
     /// Most MiB of windows on their way to each rule with `scope: fleet`
     #[arg(long, value_name = "MIB", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     rule_memory: u16,
-    /// Keys that sign the notifications of rules with `scope: fleet`, one per line: whsec_ and 24 to 64 bytes in base64
+    /// Keys that sign the notifications of rules with `scope: fleet`, one per line: whsec_ and 24
+    /// to 64 bytes in base64
     #[arg(long, value_name = "FILE")]
     notification_keys: Option<PathBuf>,
 }
@@ -63,19 +65,37 @@ impl JudgeOptions {
             key: self.daemons_key.clone(),
         };
         credentials.read().map_err(|(field, message)| {
-            let option = if field == "tokenFile" { "token-file" } else { field };
+            let option = if field == "tokenFile" {
+                "token-file"
+            } else {
+                field
+            };
             anyhow!("--daemons-{option}: {message}")
         })?;
         let service = self.daemons_service.clone();
-        let server_name =
-            self.daemons_name.clone().unwrap_or_else(|| EndpointNames::server(&service, namespace));
-        let names = EndpointNames { port: self.daemons_port.clone(), tls: true, server_name };
-        names.check().map_err(|message| anyhow!("--daemons-name: {message}"))?;
+        let server_name = self
+            .daemons_name
+            .clone()
+            .unwrap_or_else(|| EndpointNames::server(&service, namespace));
+        let names = EndpointNames {
+            port: self.daemons_port.clone(),
+            tls: true,
+            server_name,
+        };
+        names
+            .check()
+            .map_err(|message| anyhow!("--daemons-name: {message}"))?;
         let keys = self.notification_keys.clone().map(KeyFile);
         if let Some(Err(message)) = keys.as_ref().map(KeyFile::read) {
             return Err(anyhow!("--notification-keys: {message}"));
         }
         let memory = usize::from(self.rule_memory) << 20;
-        Ok(Some(DaemonAccess { credentials, service, names, memory, keys }))
+        Ok(Some(DaemonAccess {
+            credentials,
+            service,
+            names,
+            memory,
+            keys,
+        }))
     }
 }

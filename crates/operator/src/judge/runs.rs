@@ -70,7 +70,12 @@ pub enum RunFault {
 
 impl Judges {
     pub fn new(access: DaemonAccess, news: UnboundedSender<String>) -> Self {
-        Self { access, state: Mutex::default(), wanted: Notify::new(), news }
+        Self {
+            access,
+            state: Mutex::default(),
+            wanted: Notify::new(),
+            news,
+        }
     }
 
     /// Asks the API server for the daemons while there are rules over the fleet.
@@ -95,8 +100,11 @@ impl Judges {
         let service = &self.access.service;
         let (mut found, mut next) = (FoundEndpoints::default(), None::<String>);
         loop {
-            let from = next.map(|next| format!("&continue={next}")).unwrap_or_default();
-            let query = format!("labelSelector=kubernetes.io/service-name%3D{service}&limit={PAGE}{from}");
+            let from = next
+                .map(|next| format!("&continue={next}"))
+                .unwrap_or_default();
+            let query =
+                format!("labelSelector=kubernetes.io/service-name%3D{service}&limit={PAGE}{from}");
             let request = Request::get(format!("{path}?{query}")).body(Vec::new());
             let request = request.map_err(kube::Error::HttpError)?;
             let list: EndpointList = client.request(request).await?;
@@ -114,7 +122,10 @@ impl Judges {
         if state.daemons.as_ref() == Some(&daemons) {
             return;
         }
-        tracing::info!(daemons = daemons.len(), "the daemons for rules over the fleet");
+        tracing::info!(
+            daemons = daemons.len(),
+            "the daemons for rules over the fleet"
+        );
         state.daemons = Some(daemons);
         for name in &state.names {
             // The receiver ends with the operator.
@@ -131,8 +142,8 @@ impl Judges {
         state.daemons.clone()
     }
 
-    /// Lets a rule judge the windows of these daemons, and returns its state. `order` starts the rule, unless
-    /// the rule runs with this revision.
+    /// Lets a rule judge the windows of these daemons, and returns its state. `order` starts the
+    /// rule, unless the rule runs with this revision.
     pub fn run(
         &self,
         rule: &str,
@@ -141,11 +152,19 @@ impl Judges {
         order: impl FnOnce(watch::Receiver<DaemonList>) -> FleetRuleOrder,
     ) -> Result<RuleStanding, RunFault> {
         let mut state = self.state.lock();
-        if state.runs.get(rule).is_some_and(|run| run.running.has_ended()) {
+        if state
+            .runs
+            .get(rule)
+            .is_some_and(|run| run.running.has_ended())
+        {
             state.runs.remove(rule);
             state.failed.insert(rule.to_owned(), Instant::now());
         }
-        if state.failed.get(rule).is_some_and(|failed| failed.elapsed() < REST) {
+        if state
+            .failed
+            .get(rule)
+            .is_some_and(|failed| failed.elapsed() < REST)
+        {
             return Err(RunFault::Failed);
         }
         if let Some(run) = state.runs.get(rule).filter(|run| run.revision == revision) {
@@ -163,8 +182,19 @@ impl Judges {
         let running = order(known).start()?;
         tokio::spawn(tell(running.follow(), rule_key(rule), self.news.clone()));
         let standing = running.standing();
-        tracing::info!(rule, revision, "the operator judges windows by this revision of the rule");
-        state.runs.insert(rule.to_owned(), JudgedRun { revision: revision.to_owned(), running, daemons });
+        tracing::info!(
+            rule,
+            revision,
+            "the operator judges windows by this revision of the rule"
+        );
+        state.runs.insert(
+            rule.to_owned(),
+            JudgedRun {
+                revision: revision.to_owned(),
+                running,
+                daemons,
+            },
+        );
         Ok(standing)
     }
 
@@ -176,14 +206,19 @@ impl Judges {
         }
     }
 
-    /// Stops a rule, and ends its actions at all daemons. Returns the daemons that may still have such actions;
-    /// `None` while the daemons are unknown.
+    /// Stops a rule, and ends its actions at all daemons. Returns the daemons that may still have
+    /// such actions; `None` while the daemons are unknown.
     pub async fn withdraw(&self, rule: &str) -> Option<BTreeMap<String, String>> {
         self.stop(rule).await;
         let daemons = self.daemons(rule)?;
         let left = clear_fleet_rule(&daemons, &self.access.credentials, rule).await;
         for (node, error) in &left {
-            tracing::warn!(rule, node, error, "actions of the rule may be left at the node");
+            tracing::warn!(
+                rule,
+                node,
+                error,
+                "actions of the rule may be left at the node"
+            );
         }
         Some(left)
     }

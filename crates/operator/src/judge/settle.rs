@@ -1,4 +1,5 @@
-//! One look at one rule over the fleet: the wishes in its object, the state of the running rule, and the writes that follow.
+//! One look at one rule over the fleet: the wishes in its object, the state of the running rule,
+//! and the writes that follow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -32,7 +33,9 @@ pub async fn judge(
     let (name, before) = (object.name_any(), object.status.clone().unwrap_or_default());
     let revision = rule_revision(&name, &object.spec.0.document());
     let selected = |nodes: &[NodeView<'_>]| -> BTreeSet<String> {
-        let selected = nodes.iter().filter(|node| matches(&object.spec.0.node_selector, node.labels));
+        let selected = nodes
+            .iter()
+            .filter(|node| matches(&object.spec.0.node_selector, node.labels));
         selected.map(|node| node.name.to_owned()).collect()
     };
     let selected = context.world.of_probe(&rule_key(&name), selected);
@@ -47,7 +50,11 @@ pub async fn judge(
         stopped: before.stopped.clone(),
         ..JudgedRule::default()
     };
-    let Some(since) = before.since.clone().filter(|_| before.revision.as_ref() == Some(&revision)) else {
+    let Some(since) = before
+        .since
+        .clone()
+        .filter(|_| before.revision.as_ref() == Some(&revision))
+    else {
         return begin(context, judges, object, judged).await;
     };
     let judged = JudgedRule { since, ..judged };
@@ -55,8 +62,13 @@ pub async fn judge(
         judges.stop(&name).await;
         return write(context, object, judged).await;
     }
-    let chosen = daemons.into_iter().filter(|(node, _)| selected.contains(node)).collect::<DaemonList>();
-    match judges.run(&name, &revision, chosen, |daemons| order(judges, object, &judged.since, daemons)) {
+    let chosen = daemons
+        .into_iter()
+        .filter(|(node, _)| selected.contains(node))
+        .collect::<DaemonList>();
+    match judges.run(&name, &revision, chosen, |daemons| {
+        order(judges, object, &judged.since, daemons)
+    }) {
         Ok(standing) => {
             if standing.stopped.is_some() {
                 judges.withdraw(&name).await;
@@ -72,7 +84,15 @@ pub async fn judge(
             Ok(Action::requeue(LATER))
         }
         Err(fault @ (RunFault::Failed | RunFault::Start(_))) => {
-            write(context, object, JudgedRule { waits: Some(fault.to_string()), ..judged }).await?;
+            write(
+                context,
+                object,
+                JudgedRule {
+                    waits: Some(fault.to_string()),
+                    ..judged
+                },
+            )
+            .await?;
             Ok(Action::requeue(LATER))
         }
     }
@@ -98,7 +118,8 @@ fn order(
     }
 }
 
-/// Ends everything of an earlier revision or scope. From now on the operator judges windows by this revision.
+/// Ends everything of an earlier revision or scope. From now on the operator judges windows by this
+/// revision.
 async fn begin(
     context: &ReconcileContext,
     judges: &Judges,
@@ -114,7 +135,14 @@ async fn begin(
     context.prune(&key, &[]).await?;
     let now = Timestamp::now().to_string();
     let waits = Some(NO_NODE.to_owned());
-    let judged = JudgedRule { since: now, waits, fired: None, ended: None, stopped: None, ..judged };
+    let judged = JudgedRule {
+        since: now,
+        waits,
+        fired: None,
+        ended: None,
+        stopped: None,
+        ..judged
+    };
     write(context, object, judged).await?;
     Ok(Action::requeue(SHORTLY))
 }
@@ -136,10 +164,22 @@ async fn write(
 
 /// Adds the state of the running rule to a status.
 fn shown(standing: RuleStanding, judged: JudgedRule) -> JudgedRule {
-    let failure = |node, stage: &str, reason| FleetFailure { node, stage: stage.to_owned(), reason };
-    let absent = standing.absent.into_iter().map(|(node, fault)| failure(node, fault.stage, fault.reason));
-    let failed = standing.failed.into_iter().map(|(node, reason)| failure(node, JudgedRule::ACTION, reason));
-    let waits = standing.fault.or_else(|| standing.nodes.is_empty().then(|| NO_NODE.to_owned()));
+    let failure = |node, stage: &str, reason| FleetFailure {
+        node,
+        stage: stage.to_owned(),
+        reason,
+    };
+    let absent = standing
+        .absent
+        .into_iter()
+        .map(|(node, fault)| failure(node, fault.stage, fault.reason));
+    let failed = standing
+        .failed
+        .into_iter()
+        .map(|(node, reason)| failure(node, JudgedRule::ACTION, reason));
+    let waits = standing
+        .fault
+        .or_else(|| standing.nodes.is_empty().then(|| NO_NODE.to_owned()));
     JudgedRule {
         running: u64::try_from(standing.nodes.len()).unwrap_or(u64::MAX),
         failures: absent.chain(failed).collect(),
@@ -155,19 +195,47 @@ fn shown(standing: RuleStanding, judged: JudgedRule) -> JudgedRule {
 /// Returns the changes that are worth an Event.
 fn news(before: &FleetRuleStatus, status: &FleetRuleStatus) -> Vec<FleetNews> {
     let about = status.revision.clone().unwrap_or_default();
-    let event = |reason, is_warning, message| FleetNews { reason, message, is_warning, about: about.clone() };
+    let event = |reason, is_warning, message| FleetNews {
+        reason,
+        message,
+        is_warning,
+        about: about.clone(),
+    };
     let mut news = Vec::new();
-    if let Some(fired) = status.fired.as_ref().filter(|_| status.fired != before.fired) {
-        let failed = status.failures.iter().filter(|failure| failure.stage == JudgedRule::ACTION);
+    if let Some(fired) = status
+        .fired
+        .as_ref()
+        .filter(|_| status.fired != before.fired)
+    {
+        let failed = status
+            .failures
+            .iter()
+            .filter(|failure| failure.stage == JudgedRule::ACTION);
         let failed: Vec<&str> = failed.map(|failure| failure.node.as_str()).collect();
         let firing = status.firing;
-        news.push(event("Fires", false, format!("the windows until {fired}: actions at {firing} nodes")));
+        news.push(event(
+            "Fires",
+            false,
+            format!("the windows until {fired}: actions at {firing} nodes"),
+        ));
         if !failed.is_empty() {
-            news.push(event("ActionFailed", true, format!("actions failed at {}", failed.join(", "))));
+            news.push(event(
+                "ActionFailed",
+                true,
+                format!("actions failed at {}", failed.join(", ")),
+            ));
         }
     }
-    if let Some(ended) = status.ended.as_ref().filter(|_| status.ended != before.ended) {
-        news.push(event("Ends", false, format!("the windows until {ended}: the actions have ended")));
+    if let Some(ended) = status
+        .ended
+        .as_ref()
+        .filter(|_| status.ended != before.ended)
+    {
+        news.push(event(
+            "Ends",
+            false,
+            format!("the windows until {ended}: the actions have ended"),
+        ));
     }
     if let Some(stopped) = status.stopped.as_ref().filter(|_| before.stopped.is_none()) {
         news.push(event("Stopped", true, stopped.clone()));
@@ -177,7 +245,10 @@ fn news(before: &FleetRuleStatus, status: &FleetRuleStatus) -> Vec<FleetNews> {
 
 /// Ends the actions of a rule, if the object is, or was, a rule over the fleet.
 pub async fn leave(context: &ReconcileContext, object: &MonitoringRule) -> Withdrawal {
-    let was = object.status.as_ref().is_some_and(|status| status.since.is_some());
+    let was = object
+        .status
+        .as_ref()
+        .is_some_and(|status| status.since.is_some());
     let name = object.name_any();
     let left = match &context.judges {
         Some(judges) if was => judges.withdraw(&name).await,
@@ -190,11 +261,17 @@ pub async fn leave(context: &ReconcileContext, object: &MonitoringRule) -> Withd
         }
         _ => Some(BTreeMap::new()),
     };
-    let Some(left) = left else { return Withdrawal::Later };
+    let Some(left) = left else {
+        return Withdrawal::Later;
+    };
     if let Some(judges) = context.judges.as_ref().filter(|_| left.is_empty()) {
         judges.forget(&name);
     }
-    if left.is_empty() { Withdrawal::Whole } else { Withdrawal::Partial }
+    if left.is_empty() {
+        Withdrawal::Whole
+    } else {
+        Withdrawal::Partial
+    }
 }
 
 /// The end of a rule's actions.
@@ -208,12 +285,19 @@ pub enum Withdrawal {
     Later,
 }
 
-/// Returns the firing and the end that the object records. Daemons do not record the firings of rules that only notify.
+/// Returns the firing and the end that the object records. Daemons do not record the firings of
+/// rules that only notify.
 fn events(status: &FleetRuleStatus) -> Vec<FleetEvent> {
     let event = |time: &Option<String>, has_begun| {
-        time.as_deref().map(|time| FleetEvent { end: nanoseconds(time), has_begun })
+        time.as_deref().map(|time| FleetEvent {
+            end: nanoseconds(time),
+            has_begun,
+        })
     };
-    [event(&status.fired, true), event(&status.ended, false)].into_iter().flatten().collect()
+    [event(&status.fired, true), event(&status.ended, false)]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn nanoseconds(time: &str) -> i64 {
@@ -222,5 +306,7 @@ fn nanoseconds(time: &str) -> i64 {
 }
 
 fn time(nanoseconds: i64) -> String {
-    Timestamp::from_nanosecond(nanoseconds.into()).unwrap_or_default().to_string()
+    Timestamp::from_nanosecond(nanoseconds.into())
+        .unwrap_or_default()
+        .to_string()
 }

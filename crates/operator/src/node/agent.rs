@@ -1,4 +1,5 @@
-//! The agent beside a daemon: it reads assignments, deploys their probes on the daemon, and reports.
+//! The agent beside a daemon: it reads assignments, deploys their probes on the daemon, and
+//! reports.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,7 +42,8 @@ pub struct NodeAgent {
     pub labels: Option<BTreeMap<String, String>>,
     pub held: BTreeMap<String, HeldProbe>,
     pub pending: BTreeMap<String, Pending>,
-    /// True if the node's kernel has XDP programs for packets of several buffers; `None` before the agent has asked the daemon.
+    /// True if the node's kernel has XDP programs for packets of several buffers; `None` before the
+    /// agent has asked the daemon.
     pub frags: Option<bool>,
     /// The time of the next look at each probe.
     due: BTreeMap<String, Instant>,
@@ -64,7 +66,11 @@ pub async fn run_node(options: NodeOptions) -> anyhow::Result<()> {
         folder,
         options,
     };
-    agent.due = agent.held.keys().map(|name| (name.clone(), Instant::now())).collect();
+    agent.due = agent
+        .held
+        .keys()
+        .map(|name| (name.clone(), Instant::now()))
+        .collect();
     let (assignments, mut assigned) = channel(CHANGES);
     let (nodes, mut described) = channel(CHANGES);
     let this = Followed {
@@ -72,7 +78,11 @@ pub async fn run_node(options: NodeOptions) -> anyhow::Result<()> {
         fields: Some(format!("metadata.name={}", agent.options.node_name)),
         is_metadata: true,
     };
-    let all = Followed { path: ProbeAssignment::url_path(&(), None), fields: None, is_metadata: false };
+    let all = Followed {
+        path: ProbeAssignment::url_path(&(), None),
+        fields: None,
+        is_metadata: false,
+    };
     // Without `--pods` no task reads this channel.
     let (asks, asked) = watch::channel(false);
     if agent.options.pods {
@@ -99,7 +109,8 @@ pub async fn run_node(options: NodeOptions) -> anyhow::Result<()> {
 }
 
 impl NodeAgent {
-    /// Waits for a change or for the time of the next look at a probe, and takes the changes that arrive until then.
+    /// Waits for a change or for the time of the next look at a probe, and takes the changes that
+    /// arrive until then.
     async fn next_change(
         &mut self,
         assigned: &mut Receiver<Seen<ProbeAssignment>>,
@@ -123,8 +134,16 @@ impl NodeAgent {
     fn take(&mut self, change: Seen<ProbeAssignment>) {
         match change {
             Seen::All(all) => {
-                let names: Vec<_> = all.iter().filter_map(|it| it.metadata.name.clone()).collect();
-                let gone: Vec<_> = self.held.keys().filter(|name| !names.contains(name)).cloned().collect();
+                let names: Vec<_> = all
+                    .iter()
+                    .filter_map(|it| it.metadata.name.clone())
+                    .collect();
+                let gone: Vec<_> = self
+                    .held
+                    .keys()
+                    .filter(|name| !names.contains(name))
+                    .cloned()
+                    .collect();
                 gone.iter().for_each(|name| self.assign(name, None));
                 all.into_iter().for_each(|one| self.take(Seen::One(one)));
             }
@@ -142,13 +161,15 @@ impl NodeAgent {
         let uid = assignment.as_ref().and_then(|it| it.metadata.uid.clone());
         let assignment = assignment.map(|assignment| assignment.spec.0);
         if uid.is_some() && held.uid != uid {
-            // Somebody has deleted the object and made a new one with the same name. The reports were deleted with the old
-            // object.
+            // Somebody has deleted the object and made a new one with the same name. The reports
+            // were deleted with the old object.
             held.reported = None;
             held.uid = uid;
         }
         if held.assignment != assignment {
-            let spread = assignment.as_ref().map_or(0, |assignment| assignment.spread_ms);
+            let spread = assignment
+                .as_ref()
+                .map_or(0, |assignment| assignment.spread_ms);
             let wait = random(Duration::from_millis(spread.into()));
             held.assignment = assignment;
             self.due.insert(name.to_owned(), Instant::now() + wait);
@@ -162,15 +183,23 @@ impl NodeAgent {
             Seen::One(one) => Some(one),
             Seen::Gone(_) => None,
         };
-        // A missing node has no labels that select probes. The node's probes stay until the node returns.
+        // A missing node has no labels that select probes. The node's probes stay until the node
+        // returns.
         let Some(node) = node else { return };
         let labels = node.metadata.labels.unwrap_or_default();
         if self.labels.as_ref() != Some(&labels) {
             if let Err(error) = self.folder.keep_labels(&labels) {
-                tracing::warn!(error = &error as &dyn std::error::Error, "the node's labels can't be kept");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the node's labels can't be kept"
+                );
             }
             self.labels = Some(labels);
-            self.due = self.held.keys().map(|name| (name.clone(), Instant::now())).collect();
+            self.due = self
+                .held
+                .keys()
+                .map(|name| (name.clone(), Instant::now()))
+                .collect();
         }
     }
 
@@ -205,8 +234,8 @@ impl NodeAgent {
         }
     }
 
-    /// Returns the time until the next attempt. The API server serves the requests of all nodes, while the daemon serves only
-    /// this agent.
+    /// Returns the time until the next attempt. The API server serves the requests of all nodes,
+    /// while the daemon serves only this agent.
     fn wait_after(&mut self, name: &str, error: &anyhow::Error) -> Duration {
         match error.downcast_ref::<ApiServerError>() {
             Some(_) => self.pending.entry(name.to_owned()).or_default().put_off(),
@@ -214,12 +243,19 @@ impl NodeAgent {
         }
     }
 
-    /// Writes the record of a probe to disk. After a failure the record stays in memory, and is written with the next change.
+    /// Writes the record of a probe to disk. After a failure the record stays in memory, and is
+    /// written with the next change.
     pub fn keep(&self, name: &str) {
-        let Some(held) = self.held.get(name) else { return };
+        let Some(held) = self.held.get(name) else {
+            return;
+        };
         if let Err(error) = self.folder.keep(name, held) {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(probe = name, error, "an assignment can't be kept on the node's disk");
+            tracing::warn!(
+                probe = name,
+                error,
+                "an assignment can't be kept on the node's disk"
+            );
         }
     }
 }

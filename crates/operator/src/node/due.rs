@@ -9,7 +9,8 @@ use crate::node::follow::{pause, random};
 
 /// The time for which a daemon that does not answer counts as starting.
 pub const STARTING: Duration = Duration::from_secs(20);
-/// The time after which a node reports a running probe, even if the probe has not closed its windows.
+/// The time after which a node reports a running probe, even if the probe has not closed its
+/// windows.
 const EARLY: Duration = Duration::from_secs(10);
 /// The shortest time between two reports that differ only in the cost.
 const COST: Duration = Duration::from_secs(60);
@@ -25,7 +26,8 @@ pub struct Pending {
     pub since: Instant,
     /// The daemon's answers about the revision.
     pub known: KnownDeployment,
-    /// The revision whose configuration the agent has put last, and the assignment's renewal at that time.
+    /// The revision whose configuration the agent has put last, and the assignment's renewal at
+    /// that time.
     pub put: Option<(String, Option<String>)>,
     /// The refusal of a revision, and the time of the next attempt.
     pub refused: Option<(NodeReport, Instant)>,
@@ -53,10 +55,12 @@ impl Default for Pending {
 }
 
 impl Pending {
-    /// Puts the report off until a random moment, unless the report is put off already. Returns the time until then; `None` if
-    /// the report may be written now.
+    /// Puts the report off until a random moment, unless the report is put off already. Returns the
+    /// time until then; `None` if the report may be written now.
     pub fn wait_to_report(&mut self, jitter: Duration) -> Option<Duration> {
-        let at = *self.report_at.get_or_insert_with(|| Instant::now() + random(jitter));
+        let at = *self
+            .report_at
+            .get_or_insert_with(|| Instant::now() + random(jitter));
         let rest = at.saturating_duration_since(Instant::now());
         (!rest.is_zero()).then_some(rest)
     }
@@ -65,8 +69,8 @@ impl Pending {
         (self.report_at, self.written, self.failures) = (None, Some(Instant::now()), 0);
     }
 
-    /// Returns the pause after a request that the API server had no time for. A report waits equally long. Each failure in a
-    /// row makes the pause longer.
+    /// Returns the pause after a request that the API server had no time for. A report waits
+    /// equally long. Each failure in a row makes the pause longer.
     pub fn put_off(&mut self) -> Duration {
         self.failures += 1;
         let wait = SHORTEST + random(pause(self.failures));
@@ -76,8 +80,8 @@ impl Pending {
         wait
     }
 
-    /// Keeps a refusal, and sets the time of the next attempt. After a fault of the probe the next attempt comes minutes
-    /// later. After a full disk it comes sooner.
+    /// Keeps a refusal, and sets the time of the next attempt. After a fault of the probe the next
+    /// attempt comes minutes later. After a full disk it comes sooner.
     pub fn refuse(&mut self, report: NodeReport) {
         self.refusals += 1;
         let again = match report.state {
@@ -95,7 +99,12 @@ impl Pending {
 }
 
 /// Tells whether a report differs enough from the last report.
-pub fn is_due(new: &NodeReport, last: Option<&NodeReport>, windows: u32, pending: &Pending) -> bool {
+pub fn is_due(
+    new: &NodeReport,
+    last: Option<&NodeReport>,
+    windows: u32,
+    pending: &Pending,
+) -> bool {
     let is_settled = new.state != NodeState::Running || new.windows >= windows;
     let Some(last) = last.filter(|last| last.revision == new.revision) else {
         return is_settled || pending.since.elapsed() >= EARLY;
@@ -111,7 +120,9 @@ pub fn is_due(new: &NodeReport, last: Option<&NodeReport>, windows: u32, pending
         (Some(last), Some(new)) => new > last * 2.0 || new < last / 2.0,
         (last, new) => last.is_some() != new.is_some(),
     };
-    let is_quiet = pending.written.is_none_or(|written| written.elapsed() >= COST);
+    let is_quiet = pending
+        .written
+        .is_none_or(|written| written.elapsed() >= COST);
     has_changed || has_judged || loses || (costs_otherwise && is_quiet && is_settled)
 }
 
@@ -138,11 +149,25 @@ mod tests {
         assert!(due(&running(2, 5.0), None), "it has closed its windows");
         let last = running(2, 5.0);
         assert!(!due(&running(2, 9.9), Some(&last)) && due(&running(2, 10.1), Some(&last)));
-        let other = NodeReport { revision: "other".to_owned(), ..last.clone() };
+        let other = NodeReport {
+            revision: "other".to_owned(),
+            ..last.clone()
+        };
         assert!(due(&last, Some(&other)) && !due(&running(1, 5.0), Some(&other)));
-        let refused = NodeReport { state: NodeState::Refused, ..running(0, 5.0) };
-        assert!(due(&refused, None) && due(&refused, Some(&last)) && !due(&refused, Some(&refused)));
-        assert!(due(&NodeReport { lost_events: 1, ..last.clone() }, Some(&last)));
+        let refused = NodeReport {
+            state: NodeState::Refused,
+            ..running(0, 5.0)
+        };
+        assert!(
+            due(&refused, None) && due(&refused, Some(&last)) && !due(&refused, Some(&refused))
+        );
+        assert!(due(
+            &NodeReport {
+                lost_events: 1,
+                ..last.clone()
+            },
+            Some(&last)
+        ));
         assert!(due(&last, Some(&running(0, 5.0))));
     }
 
@@ -151,16 +176,33 @@ mod tests {
         let mut pending = Pending::default();
         pending.begin("second");
         pending.put = Some(("first".to_owned(), None));
-        pending.refuse(NodeReport { state: NodeState::Refused, ..running(0, 5.0) });
-        assert!(pending.refused.as_ref().is_some_and(|(_, again)| *again > Instant::now()));
-        assert!(pending.wait_to_report(Duration::from_hours(1)).is_some() && pending.report_at.is_some());
+        pending.refuse(NodeReport {
+            state: NodeState::Refused,
+            ..running(0, 5.0)
+        });
+        assert!(
+            pending
+                .refused
+                .as_ref()
+                .is_some_and(|(_, again)| *again > Instant::now())
+        );
+        assert!(
+            pending.wait_to_report(Duration::from_hours(1)).is_some()
+                && pending.report_at.is_some()
+        );
         // Failures put the report off as well, and each further failure puts it off for longer.
         let waits: Vec<Duration> = (0..50).map(|_| pending.put_off()).collect();
-        assert!(waits.iter().all(|wait| *wait < SHORTEST + pause(u32::MAX)), "{waits:?}");
+        assert!(
+            waits.iter().all(|wait| *wait < SHORTEST + pause(u32::MAX)),
+            "{waits:?}"
+        );
         assert!(waits.iter().max() > Some(&pause(1)), "{waits:?}");
         let before = Instant::now();
         let wait = pending.put_off();
-        assert!(pending.report_at >= Some(before + wait), "the report waits as long");
+        assert!(
+            pending.report_at >= Some(before + wait),
+            "the report waits as long"
+        );
         pending.begin("third");
         assert!(pending.refused.is_none() && pending.report_at.is_none() && pending.put.is_some());
     }
@@ -169,8 +211,19 @@ mod tests {
     fn another_cost_waits_for_a_minute() {
         let mut pending = Pending::default();
         pending.reported();
-        assert!(!is_due(&running(2, 50.0), Some(&running(2, 5.0)), 2, &pending));
-        let failed = NodeReport { state: NodeState::Failed, ..running(2, 5.0) };
-        assert!(is_due(&failed, Some(&running(2, 5.0)), 2, &pending), "a failure does not wait");
+        assert!(!is_due(
+            &running(2, 50.0),
+            Some(&running(2, 5.0)),
+            2,
+            &pending
+        ));
+        let failed = NodeReport {
+            state: NodeState::Failed,
+            ..running(2, 5.0)
+        };
+        assert!(
+            is_due(&failed, Some(&running(2, 5.0)), 2, &pending),
+            "a failure does not wait"
+        );
     }
 }

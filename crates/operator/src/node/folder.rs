@@ -1,5 +1,5 @@
-//! The assignments of a node, on its disk. With them, the node continues while the API server is away, and later still recognizes
-//! its own probes.
+//! The assignments of a node, on its disk. With them, the node continues while the API server is
+//! away, and later still recognizes its own probes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,8 @@ pub struct HeldProbe {
     pub uid: Option<String>,
     /// The assignment; without it, the probe must be removed.
     pub assignment: Option<AssignmentSpec>,
-    /// The revisions that the node has fetched and may need again. A probe with one of these revisions is the node's own probe.
+    /// The revisions that the node has fetched and may need again. A probe with one of these
+    /// revisions is the node's own probe.
     pub revisions: BTreeMap<String, RevisionSpec>,
     /// The last report that the API server has taken.
     pub reported: Option<NodeReport>,
@@ -35,7 +36,8 @@ pub struct HeldProbe {
 impl HeldProbe {
     pub fn kind(&self) -> RevisionKind {
         let told = self.assignment.as_ref().map(|assignment| assignment.kind);
-        told.or_else(|| self.revisions.values().next().map(|revision| revision.kind)).unwrap_or_default()
+        told.or_else(|| self.revisions.values().next().map(|revision| revision.kind))
+            .unwrap_or_default()
     }
 }
 
@@ -51,7 +53,9 @@ impl NodeFolder {
         let probes = root.join(PROBES);
         fs::create_dir_all(root).with_context(|| root.display().to_string())?;
         private::directory(&probes).with_context(|| probes.display().to_string())?;
-        Ok(Self { root: root.to_owned() })
+        Ok(Self {
+            root: root.to_owned(),
+        })
     }
 
     /// Reads the probes. A file that can't be read is an error, because its probe may be running.
@@ -60,7 +64,10 @@ impl NodeFolder {
         let mut probes = BTreeMap::new();
         for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
             let path = entry?.path();
-            let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".json")) else {
+            let Some(name) = path
+                .file_name()
+                .and_then(|name| name.to_str()?.strip_suffix(".json"))
+            else {
                 continue;
             };
             let held = read(&path)?.unwrap_or_default();
@@ -117,12 +124,21 @@ mod tests {
     fn what_is_kept_is_there_after_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         let open = || NodeFolder::open(&folder.path().join("state")).unwrap();
-        let held = HeldProbe { uid: Some("1".to_owned()), ..HeldProbe::default() };
+        let held = HeldProbe {
+            uid: Some("1".to_owned()),
+            ..HeldProbe::default()
+        };
         let labels = BTreeMap::from([("a".to_owned(), "b".to_owned())]);
-        assert_eq!((open().probes().unwrap(), open().labels().unwrap()), (BTreeMap::new(), None));
+        assert_eq!(
+            (open().probes().unwrap(), open().labels().unwrap()),
+            (BTreeMap::new(), None)
+        );
         open().keep("flows.2", &held).unwrap();
         open().keep_labels(&labels).unwrap();
-        assert_eq!(open().probes().unwrap(), BTreeMap::from([("flows.2".to_owned(), held)]));
+        assert_eq!(
+            open().probes().unwrap(),
+            BTreeMap::from([("flows.2".to_owned(), held)])
+        );
         assert_eq!(open().labels().unwrap(), Some(labels));
         open().forget("flows.2").unwrap();
         open().forget("flows.2").unwrap();

@@ -1,4 +1,5 @@
-//! Objects, as they are created, changed and deleted: a list, then a watch that continues where the last watch ended.
+//! Objects, as they are created, changed and deleted: a list, then a watch that continues where the
+//! last watch ended.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::{Duration, Instant};
@@ -14,10 +15,11 @@ use crate::node::server::{ApiServer, ApiServerError};
 
 /// The longest time between two attempts.
 const LONGEST: Duration = Duration::from_secs(30);
-/// The longest pause after a watch that the server has cut. A server that ends cuts the watches of all nodes at once.
+/// The longest pause after a watch that the server has cut. A server that ends cuts the watches of
+/// all nodes at once.
 const CUT: Duration = Duration::from_secs(5);
-/// The largest assumed difference between the clocks of server and node: a watch that ends earlier by at most this
-/// time has ended normally.
+/// The largest assumed difference between the clocks of server and node: a watch that ends earlier
+/// by at most this time has ended normally.
 const SLACK: Duration = Duration::from_secs(2);
 
 /// The objects to follow.
@@ -51,8 +53,8 @@ impl<K: kube::Resource + DeserializeOwned + Clone> Described for K {
     }
 }
 
-/// Follows objects until the receiver of the changes has ended. After failures the attempts have random pauses, so
-/// that not all nodes reconnect at the same moment.
+/// Follows objects until the receiver of the changes has ended. After failures the attempts have
+/// random pauses, so that not all nodes reconnect at the same moment.
 pub async fn follow<K: Described>(server: &ApiServer, what: &Followed, changes: &Sender<Seen<K>>) {
     let mut version: Option<String> = None;
     let mut failures = 0;
@@ -88,7 +90,9 @@ pub async fn follow<K: Described>(server: &ApiServer, what: &Followed, changes: 
 
 /// Returns the longest pause after this many failures in a row.
 pub fn pause(failures: u32) -> Duration {
-    Duration::from_millis(500).saturating_mul(1 << failures.min(7)).min(LONGEST)
+    Duration::from_millis(500)
+        .saturating_mul(1 << failures.min(7))
+        .min(LONGEST)
 }
 
 /// Returns a random time of at most `most`.
@@ -109,14 +113,24 @@ async fn listed<K: Described>(
     what: &Followed,
     changes: &Sender<Seen<K>>,
 ) -> Result<WatchPlace, ApiServerError> {
-    let list = ListParams { field_selector: what.fields.clone(), ..ListParams::default() };
+    let list = ListParams {
+        field_selector: what.fields.clone(),
+        ..ListParams::default()
+    };
     let request = Request::new(&*what.path);
-    let request = if what.is_metadata { request.list_metadata(&list)? } else { request.list(&list)? };
+    let request = if what.is_metadata {
+        request.list_metadata(&list)?
+    } else {
+        request.list(&list)?
+    };
     let all: ObjectList<K> = server.call(request).await?;
     let version = all.metadata.resource_version.unwrap_or_default();
     // The receiver ends with the program.
     let _ = changes.send(Seen::All(all.items)).await;
-    Ok(WatchPlace { version, is_cut: false })
+    Ok(WatchPlace {
+        version,
+        is_cut: false,
+    })
 }
 
 /// Watches from a version. Returns the version from which the next watch continues.
@@ -126,7 +140,8 @@ async fn watched<K: Described>(
     from: &str,
     changes: &Sender<Seen<K>>,
 ) -> Result<WatchPlace, ApiServerError> {
-    // The server ends each watch after a random time, so that not all nodes reconnect at the same moment.
+    // The server ends each watch after a random time, so that not all nodes reconnect at the same
+    // moment.
     let minutes = Duration::from_secs(300);
     let seconds = (minutes + random(minutes)).as_secs();
     let ends = Instant::now() + Duration::from_secs(seconds);
@@ -138,8 +153,11 @@ async fn watched<K: Described>(
         ..WatchParams::default()
     };
     let request = Request::new(&*what.path);
-    let request =
-        if what.is_metadata { request.watch_metadata(&watch, from)? } else { request.watch(&watch, from)? };
+    let request = if what.is_metadata {
+        request.watch_metadata(&watch, from)?
+    } else {
+        request.watch(&watch, from)?
+    };
     let mut events = server.watch::<K>(request).await?;
     let mut version = from.to_owned();
     while let Some(event) = events.next().await {
@@ -170,5 +188,8 @@ async fn watched<K: Described>(
             break;
         }
     }
-    Ok(WatchPlace { version, is_cut: Instant::now() + SLACK < ends })
+    Ok(WatchPlace {
+        version,
+        is_cut: Instant::now() + SLACK < ends,
+    })
 }

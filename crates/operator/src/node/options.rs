@@ -13,10 +13,18 @@ pub struct ApiServerOptions {
     #[arg(long, value_name = "URL", default_value_t = of_the_pod())]
     pub api_server: String,
     /// File with the authorities of the API server's certificate (PEM)
-    #[arg(long, value_name = "FILE", default_value = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
+    )]
     pub api_ca: PathBuf,
     /// File with the token of the service account; it is read again for each request
-    #[arg(long, value_name = "FILE", default_value = "/var/run/secrets/kubernetes.io/serviceaccount/token")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+    )]
     pub api_token: PathBuf,
 }
 
@@ -31,17 +39,19 @@ pub struct NodeOptions {
     /// Address of the node's daemon
     #[arg(long, value_name = "ADDRESS", default_value = Server::DEFAULT)]
     pub daemon: Server,
-    /// Folder for the assignments of the node; the node continues with them while the API server is away
+    /// Folder for the assignments of the node; the node continues with them while the API server is
+    /// away
     #[arg(long, value_name = "DIR", default_value = "/var/lib/twinprobe-node")]
     pub state_dir: PathBuf,
-    /// Tell the daemon the pods of the node, for probes that select pods; needs the right to list pods and
-    /// namespaces
+    /// Tell the daemon the pods of the node, for probes that select pods; needs the right to list
+    /// pods and namespaces
     #[arg(long)]
     pub pods: bool,
     /// Tell the daemon the addresses of Services, for names; needs the right to list services
     #[arg(long, requires = "pods")]
     pub services: bool,
-    /// Longest delay of a report; the delays are random, so that not all nodes report at the same moment
+    /// Longest delay of a report; the delays are random, so that not all nodes report at the same
+    /// moment
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000)]
     pub jitter: u64,
 }

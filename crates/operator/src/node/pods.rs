@@ -20,20 +20,21 @@ use crate::node::follow::{Described, Followed, Seen, follow, pause};
 use crate::node::server::ApiServer;
 use crate::node::services::ServiceTable;
 
-/// The time for which changes are gathered into one table: a pod changes several times in its first second.
+/// The time for which changes are gathered into one table: a pod changes several times in its first
+/// second.
 const TOGETHER: Duration = Duration::from_millis(30);
 /// The time between two requests that check whether the daemon still has the table.
 const AGAIN: Duration = Duration::from_secs(30);
-/// The longest time that a table waits for the labels of namespaces. Without these labels, pods that are
-/// selected by them are missing.
+/// The longest time that a table waits for the labels of namespaces. Without these labels, pods
+/// that are selected by them are missing.
 const NAMESPACES: Duration = Duration::from_secs(10);
 /// The most pods that a daemon accepts.
 const MOST: usize = 1024;
 /// The number of changes that may wait.
 const CHANGES: usize = 64;
 
-/// The annotation of a pod that the kubelet has read from a file. The hash of the file names the cgroup of
-/// such a pod.
+/// The annotation of a pod that the kubelet has read from a file. The hash of the file names the
+/// cgroup of such a pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const HASH: &str = "kubernetes.io/config.hash";
 const TEMPLATE_HASH: &str = "pod-template-hash";
@@ -66,10 +67,16 @@ pub struct PodFollower {
 pub fn needs_namespaces<'a>(mut held: impl Iterator<Item = &'a HeldProbe>) -> bool {
     held.any(|held| {
         let asks = |config: &serde_json::Value| {
-            let labels = config.pointer("/pods/namespace_labels").and_then(|labels| labels.as_object());
+            let labels = config
+                .pointer("/pods/namespace_labels")
+                .and_then(|labels| labels.as_object());
             labels.is_some_and(|labels| !labels.is_empty())
         };
-        held.assignment.is_some() && held.revisions.values().any(|revision| asks(&revision.config))
+        held.assignment.is_some()
+            && held
+                .revisions
+                .values()
+                .any(|revision| asks(&revision.config))
     })
 }
 
@@ -101,7 +108,11 @@ impl PodFollower {
     pub async fn run(mut self, node: &str) {
         // A pod that has ended has no processes, so it is not followed.
         let fields = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
-        let all = Followed { path: Pod::url_path(&(), None), fields: Some(fields), is_metadata: true };
+        let all = Followed {
+            path: Pod::url_path(&(), None),
+            fields: Some(fields),
+            is_metadata: true,
+        };
         let mut pods = Some(self.watch(all));
         let mut services = self.watch_services();
         loop {
@@ -122,7 +133,9 @@ impl PodFollower {
 
     /// Begins the watch of Services if the agent follows them.
     fn watch_services(&self) -> Option<WatchedKind<Service>> {
-        self.services.is_some().then(|| self.watch(ServiceTable::followed()))
+        self.services
+            .is_some()
+            .then(|| self.watch(ServiceTable::followed()))
     }
 
     fn watch<K: Described + Send + Sync + 'static>(&self, what: Followed) -> WatchedKind<K> {
@@ -143,15 +156,21 @@ impl PodFollower {
             self.namespaces = None;
             return;
         }
-        let all = Followed { path: Namespace::url_path(&(), None), fields: None, is_metadata: true };
+        let all = Followed {
+            path: Namespace::url_path(&(), None),
+            fields: None,
+            is_metadata: true,
+        };
         self.watched = Some(self.watch(all));
     }
 
     fn take(&mut self, change: Seen<PartialObjectMeta<Pod>>) {
         let pods = match change {
-            Seen::All(all) => {
-                self.pods.insert(all.into_iter().filter_map(|pod| entry(pod.metadata)).collect())
-            }
+            Seen::All(all) => self.pods.insert(
+                all.into_iter()
+                    .filter_map(|pod| entry(pod.metadata))
+                    .collect(),
+            ),
             Seen::One(pod) => {
                 let pods = self.pods.get_or_insert_default();
                 pods.extend(entry(pod.metadata));
@@ -170,14 +189,19 @@ impl PodFollower {
     }
 
     fn describe(&mut self, change: Seen<PartialObjectMeta<Namespace>>) {
-        let labels = |namespace: ObjectMeta| Some((namespace.name?, namespace.labels.unwrap_or_default()));
+        let labels =
+            |namespace: ObjectMeta| Some((namespace.name?, namespace.labels.unwrap_or_default()));
         match change {
             Seen::All(all) => {
-                let all = all.into_iter().filter_map(|namespace| labels(namespace.metadata));
+                let all = all
+                    .into_iter()
+                    .filter_map(|namespace| labels(namespace.metadata));
                 self.namespaces = Some(all.collect());
             }
             Seen::One(namespace) => {
-                self.namespaces.get_or_insert_default().extend(labels(namespace.metadata));
+                self.namespaces
+                    .get_or_insert_default()
+                    .extend(labels(namespace.metadata));
             }
             Seen::Gone(namespace) => {
                 if let (Some(known), Some(name)) = (&mut self.namespaces, namespace.metadata.name) {
@@ -223,9 +247,12 @@ impl PodFollower {
     }
 
     async fn has(&self, table: &PodTable) -> bool {
-        let Ok(list) = self.daemon.pods().await.and_then(|answer| answer.read()) else { return false };
+        let Ok(list) = self.daemon.pods().await.and_then(|answer| answer.read()) else {
+            return false;
+        };
         let known: BTreeSet<&str> = list.pods.iter().map(|pod| &*pod.uid).collect();
-        known == table.pods.iter().map(|pod| &*pod.uid).collect() && list.services == table.services.len()
+        known == table.pods.iter().map(|pod| &*pod.uid).collect()
+            && list.services == table.services.len()
     }
 
     /// Returns the table; `None` until all pods are known.
@@ -240,10 +267,20 @@ impl PodFollower {
         let described = |pod: &PodEntry| {
             let namespaces = self.namespaces.as_ref();
             let labels = namespaces.and_then(|namespaces| namespaces.get(&pod.namespace));
-            PodEntry { namespace_labels: labels.cloned().unwrap_or_default(), ..pod.clone() }
+            PodEntry {
+                namespace_labels: labels.cloned().unwrap_or_default(),
+                ..pod.clone()
+            }
         };
-        let services = self.services.as_ref().map(ServiceTable::entries).unwrap_or_default();
-        Some(PodTable { pods: all.values().take(MOST).map(described).collect(), services })
+        let services = self
+            .services
+            .as_ref()
+            .map(ServiceTable::entries)
+            .unwrap_or_default();
+        Some(PodTable {
+            pods: all.values().take(MOST).map(described).collect(),
+            services,
+        })
     }
 }
 
@@ -256,7 +293,12 @@ async fn next<K>(watched: &mut Option<WatchedKind<K>>) -> Option<Seen<K>> {
 
 /// Returns the description of a pod for the daemon.
 fn entry(pod: ObjectMeta) -> Option<((String, String), PodEntry)> {
-    let annotation = |name: &str| pod.annotations.as_ref().and_then(|all| all.get(name)).cloned();
+    let annotation = |name: &str| {
+        pod.annotations
+            .as_ref()
+            .and_then(|all| all.get(name))
+            .cloned()
+    };
     let hash = annotation(MIRROR).and_then(|_| annotation(HASH));
     let uid = hash.or(pod.uid.clone())?;
     let (namespace, name) = (pod.namespace.clone()?, pod.name.clone()?);
@@ -273,72 +315,30 @@ fn entry(pod: ObjectMeta) -> Option<((String, String), PodEntry)> {
     Some(((namespace, name), entry))
 }
 
-/// Returns the controller of a pod. For a `ReplicaSet` the result is its Deployment, whose name is a part of
-/// the ReplicaSet's name.
+/// Returns the controller of a pod. For a `ReplicaSet` the result is its Deployment, whose name is
+/// a part of the ReplicaSet's name.
 fn workload(pod: &ObjectMeta) -> Option<Workload> {
     let owners = pod.owner_references.as_ref()?;
     let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
-    let hash = pod.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
-    let deployment = hash.and_then(|hash| owner.name.strip_suffix(hash.as_str())?.strip_suffix('-'));
+    let hash = pod
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(TEMPLATE_HASH));
+    let deployment =
+        hash.and_then(|hash| owner.name.strip_suffix(hash.as_str())?.strip_suffix('-'));
     match (&*owner.kind, deployment) {
-        ("ReplicaSet", Some(name)) => Some(Workload { kind: "Deployment".to_owned(), name: name.to_owned() }),
+        ("ReplicaSet", Some(name)) => Some(Workload {
+            kind: "Deployment".to_owned(),
+            name: name.to_owned(),
+        }),
         // Pods that the kubelet reads from files belong to the node.
         ("Node", _) => None,
-        (kind, _) => Some(Workload { kind: kind.to_owned(), name: owner.name.clone() }),
+        (kind, _) => Some(Workload {
+            kind: kind.to_owned(),
+            name: owner.name.clone(),
+        }),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn told(pod: Value) -> PodEntry {
-        entry(serde_json::from_value(pod).unwrap()).unwrap().1
-    }
-
-    #[test]
-    fn a_pod_is_told_with_its_workload() {
-        let owner = |kind: &str, name: &str| json!([{ "apiVersion": "v1", "kind": kind, "name": name, "uid": "o", "controller": true }]);
-        let pod = |owners: Value| {
-            json!({
-                "uid": "u", "namespace": "shop", "name": "web-1", "ownerReferences": owners,
-                "labels": { "app": "web", "pod-template-hash": "7d9c5b8f4d" }, "annotations": { HASH: "not its own" },
-            })
-        };
-        let found = |owners: Value| told(pod(owners)).workload.map(|of| (of.kind, of.name));
-        let named = |kind: &str, name: &str| Some((kind.to_owned(), name.to_owned()));
-        assert_eq!(found(owner("ReplicaSet", "web-7d9c5b8f4d")), named("Deployment", "web"));
-        assert_eq!(found(owner("ReplicaSet", "by-hand")), named("ReplicaSet", "by-hand"));
-        assert_eq!(found(owner("DaemonSet", "agent")), named("DaemonSet", "agent"));
-        assert_eq!(found(json!([])), None);
-        let entry = told(pod(owner("StatefulSet", "db")));
-        assert_eq!((&*entry.uid, &*entry.labels["app"]), ("u", "web"));
-    }
-
-    /// The cgroup of a pod from a file does not have the uid of the pod's object at the API server.
-    #[test]
-    fn a_pod_from_a_file_has_the_uid_of_the_file() {
-        let pod = told(json!({
-            "uid": "u", "namespace": "kube-system", "name": "etcd-n1", "annotations": { MIRROR: "0123", HASH: "0123" },
-            "ownerReferences": [{ "apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n", "controller": true }],
-        }));
-        assert_eq!((&*pod.uid, pod.workload), ("0123", None));
-    }
-
-    #[test]
-    fn namespaces_are_asked_for_only_by_selectors() {
-        let held = |pods: Value| {
-            let held = json!({
-                "assignment": { "probe": "p", "revision": "r", "share": 1, "windows": 1 },
-                "revisions": { "r": { "probe": "p", "digest": "", "config": { "pods": pods } } },
-            });
-            serde_json::from_value::<HeldProbe>(held).unwrap()
-        };
-        assert!(!needs_namespaces([held(json!({ "labels": { "a": "b" } }))].iter()));
-        assert!(needs_namespaces([held(json!({ "namespace_labels": { "a": "b" } }))].iter()));
-        let ended = HeldProbe { assignment: None, ..held(json!({ "namespace_labels": { "a": "b" } })) };
-        assert!(!needs_namespaces([ended].iter()));
-    }
-}
+mod tests;

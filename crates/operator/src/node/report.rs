@@ -25,7 +25,10 @@ impl NodeAgent {
         let is_settled = report.state != NodeState::Running || report.windows >= windows;
         let rest = if is_settled { REST } else { SOON };
         let last = self.held.get(name).and_then(|held| held.reported.clone());
-        if let Some(last) = last.as_ref().filter(|last| last.revision == report.revision) {
+        if let Some(last) = last
+            .as_ref()
+            .filter(|last| last.revision == report.revision)
+        {
             // Only reports about judged windows contain the number of failed insertions.
             report.failed_inserts = report.failed_inserts.max(last.failed_inserts);
         }
@@ -38,26 +41,36 @@ impl NodeAgent {
             return Ok(Some(wait));
         }
         if let Some(held) = self.held.get_mut(name).filter(|held| !held.has_report) {
-            // The record is written before the report, so that the agent deletes the report later in any case.
+            // The record is written before the report, so that the agent deletes the report later
+            // in any case.
             held.has_report = true;
             self.keep(name);
         }
         self.write(name, &report).await?;
         self.pending.entry(name.to_owned()).or_default().reported();
         if let Some(held) = self.held.get_mut(name) {
-            // The node needs the daemon's revision, and the revision that a rollback restores. It forgets
-            // all other revisions.
-            let previous = held.assignment.as_ref().and_then(|assignment| assignment.previous.clone());
-            held.revisions.retain(|name, _| previous.as_ref() == Some(name) || report.revision == *name);
+            // The node needs the daemon's revision, and the revision that a rollback restores. It
+            // forgets all other revisions.
+            let previous = held
+                .assignment
+                .as_ref()
+                .and_then(|assignment| assignment.previous.clone());
+            held.revisions
+                .retain(|name, _| previous.as_ref() == Some(name) || report.revision == *name);
             held.reported = Some(report);
         }
         self.keep(name);
         Ok(Some(rest))
     }
 
-    /// Creates or replaces the object of a report. The agent's record of the object can be wrong in both directions.
+    /// Creates or replaces the object of a report. The agent's record of the object can be wrong in
+    /// both directions.
     async fn write(&self, name: &str, report: &NodeReport) -> Result<(), ApiServerError> {
-        if self.held.get(name).is_none_or(|held| held.reported.is_none()) {
+        if self
+            .held
+            .get(name)
+            .is_none_or(|held| held.reported.is_none())
+        {
             match self.create(name, report).await {
                 Err(error) if error.is_conflict() => self.replace(name, report).await,
                 done => done,
@@ -74,13 +87,17 @@ impl NodeAgent {
         let spec = ProbeReportSpec(report.clone());
         let object = serde_json::to_vec(&ProbeReport::new(&self.report_name(name), spec))?;
         let request = Request::new(ProbeReport::url_path(&(), None));
-        let _: Value = self.server.call(request.create(&PostParams::default(), object)?).await?;
+        let _: Value = self
+            .server
+            .call(request.create(&PostParams::default(), object)?)
+            .await?;
         Ok(())
     }
 
     async fn replace(&self, name: &str, report: &NodeReport) -> Result<(), ApiServerError> {
-        // Only this agent writes the object, so the object needs no list of fields with their managers. Without that list the object
-        // is half as long, and a write takes the API server 40 % less processor time.
+        // Only this agent writes the object, so the object needs no list of fields with their
+        // managers. Without that list the object is half as long, and a write takes the API server
+        // 40 % less processor time.
         let change = json!([
             { "op": "add", "path": "/metadata/managedFields", "value": [{}] },
             { "op": "add", "path": "/spec", "value": report },

@@ -1,5 +1,6 @@
-//! The API server, as a node calls it: one connection of HTTP/2 for the watches and all requests. The
-//! requests are the requests of the crate `kube`, whose own client has a connection for each watch.
+//! The API server, as a node calls it: one connection of HTTP/2 for the watches and all requests.
+//! The requests are the requests of the crate `kube`, whose own client has a connection for each
+//! watch.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,8 +22,9 @@ use crate::node::options::ApiServerOptions;
 #[derive(Debug)]
 pub struct ApiServer {
     http: reqwest::Client,
-    /// The lock for a request until its answer begins. Without it, requests that begin while there is no connection would open
-    /// one connection each, and their watches would keep these connections.
+    /// The lock for a request until its answer begins. Without it, requests that begin while there
+    /// is no connection would open one connection each, and their watches would keep these
+    /// connections.
     turn: Mutex<()>,
     root: String,
     token: PathBuf,
@@ -42,7 +44,10 @@ pub enum ApiServerError {
     #[error("the watch ends")]
     Watch(#[from] std::io::Error),
     #[error("{}", path.display())]
-    Token { path: PathBuf, source: std::io::Error },
+    Token {
+        path: PathBuf,
+        source: std::io::Error,
+    },
 }
 
 impl ApiServerError {
@@ -51,9 +56,17 @@ impl ApiServerError {
         matches!(self, Self::Refused { code: 410, .. })
     }
 
-    /// Tells whether the same request may succeed later: no answer came, or the server is overloaded or starting.
+    /// Tells whether the same request may succeed later: no answer came, or the server is
+    /// overloaded or starting.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::Exchange(_) | Self::Refused { code: 429 | 500.., .. })
+        matches!(
+            self,
+            Self::Exchange(_)
+                | Self::Refused {
+                    code: 429 | 500..,
+                    ..
+                }
+        )
     }
 
     /// Tells whether the object to create is there already.
@@ -85,7 +98,12 @@ impl ApiServer {
             .user_agent(concat!("twinprobe-node/", env!("CARGO_PKG_VERSION")))
             .build()?;
         let root = options.api_server.trim_end_matches('/').to_owned();
-        Ok(Self { http, turn: Mutex::new(()), root, token: options.api_token.clone() })
+        Ok(Self {
+            http,
+            turn: Mutex::new(()),
+            root,
+            token: options.api_token.clone(),
+        })
     }
 
     /// Sends a request, and reads its answer.
@@ -101,13 +119,17 @@ impl ApiServer {
     pub async fn watch<K: DeserializeOwned>(
         &self,
         request: http::Request<Vec<u8>>,
-    ) -> Result<impl Stream<Item = Result<WatchEvent<K>, ApiServerError>> + Send + use<K>, ApiServerError>
-    {
+    ) -> Result<
+        impl Stream<Item = Result<WatchEvent<K>, ApiServerError>> + Send + use<K>,
+        ApiServerError,
+    > {
         let response = self.send(request, None).await?;
         let bytes = response.bytes_stream().map_err(std::io::Error::other);
         let lines = BufReader::new(StreamReader::new(bytes)).lines();
         Ok(Box::pin(stream::try_unfold(lines, async |mut lines| {
-            let Some(line) = lines.next_line().await? else { return Ok(None) };
+            let Some(line) = lines.next_line().await? else {
+                return Ok(None);
+            };
             match serde_json::from_str(&line)? {
                 WatchEvent::Error(status) => Err(refused(&status)),
                 event => Ok(Some((event, lines))),
@@ -127,7 +149,10 @@ impl ApiServer {
         })?;
         // Tokens are exchanged every hour.
         let token = tokio::fs::read_to_string(&self.token).await;
-        let token = token.map_err(|source| ApiServerError::Token { path: self.token.clone(), source })?;
+        let token = token.map_err(|source| ApiServerError::Token {
+            path: self.token.clone(),
+            source,
+        })?;
         let mut request = reqwest::Request::try_from(http::Request::from_parts(parts, body))?;
         *request.timeout_mut() = timeout;
         if let Ok(mut header) = http::HeaderValue::try_from(format!("Bearer {}", token.trim())) {
@@ -143,14 +168,22 @@ impl ApiServer {
         }
         let body = response.bytes().await?;
         let status: Result<Status, _> = serde_json::from_slice(&body);
-        let message =
-            status.map_or_else(|_| String::from_utf8_lossy(&body).trim().to_owned(), |it| it.message);
-        Err(ApiServerError::Refused { code: code.as_u16(), message })
+        let message = status.map_or_else(
+            |_| String::from_utf8_lossy(&body).trim().to_owned(),
+            |it| it.message,
+        );
+        Err(ApiServerError::Refused {
+            code: code.as_u16(),
+            message,
+        })
     }
 }
 
 fn refused(status: &Status) -> ApiServerError {
-    ApiServerError::Refused { code: status.code, message: status.message.clone() }
+    ApiServerError::Refused {
+        code: status.code,
+        message: status.message.clone(),
+    }
 }
 
 #[cfg(test)]
@@ -159,8 +192,19 @@ mod tests {
 
     #[test]
     fn a_server_without_time_has_not_refused() {
-        let refused = |code| ApiServerError::Refused { code, message: String::new() };
-        assert!([429, 500, 503, 504].into_iter().all(|code| refused(code).is_passing()));
-        assert!([400, 403, 404, 409, 410, 422].into_iter().all(|code| !refused(code).is_passing()));
+        let refused = |code| ApiServerError::Refused {
+            code,
+            message: String::new(),
+        };
+        assert!(
+            [429, 500, 503, 504]
+                .into_iter()
+                .all(|code| refused(code).is_passing())
+        );
+        assert!(
+            [400, 403, 404, 409, 410, 422]
+                .into_iter()
+                .all(|code| !refused(code).is_passing())
+        );
     }
 }

@@ -29,7 +29,11 @@ impl ServiceTable {
     /// The Services that have an address of their own.
     pub fn followed() -> Followed {
         let fields = Some("spec.clusterIP!=None".to_owned());
-        Followed { path: Service::url_path(&(), None), fields, is_metadata: false }
+        Followed {
+            path: Service::url_path(&(), None),
+            fields,
+            is_metadata: false,
+        }
     }
 
     /// Takes a change. Services beyond the limit have no name.
@@ -49,7 +53,9 @@ impl ServiceTable {
     }
 
     fn put(&mut self, service: Service) {
-        let Some((name, addresses)) = described(service) else { return };
+        let Some((name, addresses)) = described(service) else {
+            return;
+        };
         if addresses.is_empty() {
             self.known.remove(&name);
         } else if self.known.len() < MOST || self.known.contains_key(&name) {
@@ -74,10 +80,20 @@ impl ServiceTable {
 fn described(service: Service) -> Option<(ServiceName, Vec<IpAddr>)> {
     let name = (service.metadata.namespace?, service.metadata.name?);
     let spec = service.spec.unwrap_or_default();
-    let addresses = spec.cluster_ips.or(spec.cluster_ip.map(|address| vec![address])).unwrap_or_default();
+    let addresses = spec
+        .cluster_ips
+        .or(spec.cluster_ip.map(|address| vec![address]))
+        .unwrap_or_default();
     // A Service without an address has the text `None` as its address. A Service of type
     // ExternalName has no address field.
-    Some((name, addresses.iter().filter_map(|address| address.parse().ok()).take(ADDRESSES).collect()))
+    Some((
+        name,
+        addresses
+            .iter()
+            .filter_map(|address| address.parse().ok())
+            .take(ADDRESSES)
+            .collect(),
+    ))
 }
 
 #[cfg(test)]
@@ -92,7 +108,11 @@ mod tests {
     }
 
     fn names(table: &ServiceTable) -> Vec<String> {
-        table.entries().into_iter().map(|entry| entry.name).collect()
+        table
+            .entries()
+            .into_iter()
+            .map(|entry| entry.name)
+            .collect()
     }
 
     #[test]
@@ -102,14 +122,25 @@ mod tests {
         table.take(Seen::All(vec![
             service("web", &both),
             service("old", &json!({ "clusterIP": "10.96.0.8" })),
-            service("headless", &json!({ "clusterIP": "None", "clusterIPs": ["None"] })),
-            service("external", &json!({ "type": "ExternalName", "externalName": "db.example" })),
+            service(
+                "headless",
+                &json!({ "clusterIP": "None", "clusterIPs": ["None"] }),
+            ),
+            service(
+                "external",
+                &json!({ "type": "ExternalName", "externalName": "db.example" }),
+            ),
         ]));
         assert_eq!(names(&table), ["old", "web"]);
-        let addresses: Vec<IpAddr> = ["10.96.0.7", "fd00::7"].map(|text| text.parse().unwrap()).into();
+        let addresses: Vec<IpAddr> = ["10.96.0.7", "fd00::7"]
+            .map(|text| text.parse().unwrap())
+            .into();
         assert_eq!(table.entries()[1].addresses, addresses);
         table.take(Seen::Gone(service("old", &json!({}))));
-        table.take(Seen::One(service("db", &json!({ "clusterIP": "10.96.0.9" }))));
+        table.take(Seen::One(service(
+            "db",
+            &json!({ "clusterIP": "10.96.0.9" }),
+        )));
         table.take(Seen::One(service("web", &json!({ "clusterIP": "None" }))));
         assert_eq!(names(&table), ["db"]);
     }
@@ -117,7 +148,8 @@ mod tests {
     #[test]
     fn the_table_has_a_limit() {
         let mut table = ServiceTable::default();
-        let one = |number: usize| service(&format!("s{number}"), &json!({ "clusterIP": "10.96.0.7" }));
+        let one =
+            |number: usize| service(&format!("s{number}"), &json!({ "clusterIP": "10.96.0.7" }));
         table.take(Seen::All((0..=MOST).map(one).collect()));
         assert_eq!((table.known.len(), table.is_told), (MOST, true));
         table.take(Seen::Gone(one(0)));

@@ -25,17 +25,21 @@ const WITHOUT_PODS: &str = "the probe goes to pods, and the agent of this node d
                             which starts it with --pods";
 
 impl NodeAgent {
-    /// Looks at a probe. Returns the time until the next look; `None` if nothing can change without a message from a
-    /// watch.
+    /// Looks at a probe. Returns the time until the next look; `None` if nothing can change without
+    /// a message from a watch.
     pub async fn settle(&mut self, name: &str) -> anyhow::Result<Option<Duration>> {
-        let Some(held) = self.held.get(name) else { return Ok(None) };
+        let Some(held) = self.held.get(name) else {
+            return Ok(None);
+        };
         let Some(assignment) = held.assignment.clone() else {
             return self.end(name).await;
         };
-        let Some(labels) = &self.labels else { return Ok(None) };
+        let Some(labels) = &self.labels else {
+            return Ok(None);
+        };
         let revision = match wanted(&assignment, &self.options.node_name, labels) {
-            // The daemon removes the probe itself at the end of its lease. The agent does not put it again until
-            // somebody renews the lease.
+            // The daemon removes the probe itself at the end of its lease. The agent does not put
+            // it again until somebody renews the lease.
             Wanted::Revision(_) if is_over(&assignment, Timestamp::now()) => return Ok(Some(REST)),
             Wanted::Revision(revision) => Some(revision.to_owned()),
             Wanted::Nothing | Wanted::NotSelected => None,
@@ -79,7 +83,9 @@ impl NodeAgent {
             Some((report, again)) if report.revision == revision && Instant::now() < *again => {
                 Ok(report.clone())
             }
-            _ if spec.kind == RevisionKind::Rule => self.have_rule(name, revision, spec.config).await,
+            _ if spec.kind == RevisionKind::Rule => {
+                self.have_rule(name, revision, spec.config).await
+            }
             _ => match self.form(&spec).await {
                 Err(error) => self.unanswered(name, revision, error),
                 Ok(Ok(config)) if config.pods.is_some() && !self.options.pods => {
@@ -94,9 +100,12 @@ impl NodeAgent {
         }
     }
 
-    /// Returns the configuration of a revision as this node puts it, with objects for the node's kernel if the revision
-    /// has some.
-    async fn form(&mut self, spec: &RevisionSpec) -> Result<serde_json::Result<ConfigDocument>, ClientError> {
+    /// Returns the configuration of a revision as this node puts it, with objects for the node's
+    /// kernel if the revision has some.
+    async fn form(
+        &mut self,
+        spec: &RevisionSpec,
+    ) -> Result<serde_json::Result<ConfigDocument>, ClientError> {
         let objects = spec.compiled.iter().flat_map(|compiled| &compiled.objects);
         let frags = match self.frags {
             Some(frags) => frags,
@@ -107,11 +116,22 @@ impl NodeAgent {
             }
             None => false,
         };
-        Ok(for_node(spec, NodeMachine { architecture: std::env::consts::ARCH, frags }))
+        Ok(for_node(
+            spec,
+            NodeMachine {
+                architecture: std::env::consts::ARCH,
+                frags,
+            },
+        ))
     }
 
     /// Reports that the daemon does not answer, unless it may still be starting.
-    fn unanswered(&self, name: &str, revision: &str, error: ClientError) -> anyhow::Result<NodeReport> {
+    fn unanswered(
+        &self,
+        name: &str,
+        revision: &str,
+        error: ClientError,
+    ) -> anyhow::Result<NodeReport> {
         let pending = self.pending.get(name);
         if pending.is_some_and(|pending| pending.since.elapsed() < STARTING) {
             return Err(error.into());
@@ -127,17 +147,30 @@ impl NodeAgent {
         revision: &str,
         config: &ConfigDocument,
     ) -> anyhow::Result<NodeReport> {
-        let probe = WantedProbe { name, revision, config, windows: assignment.windows, reads_inserts: true };
+        let probe = WantedProbe {
+            name,
+            revision,
+            config,
+            windows: assignment.windows,
+            reads_inserts: true,
+        };
         let node = self.options.node_name.clone();
         let pending = self.pending.entry(name.to_owned()).or_default();
         let is_renewed = assignment.renewed.is_none()
-            || pending.put.as_ref().is_some_and(|(_, renewed)| *renewed == assignment.renewed);
+            || pending
+                .put
+                .as_ref()
+                .is_some_and(|(_, renewed)| *renewed == assignment.renewed);
         match deployed(&self.daemon, &node, probe, &mut pending.known).await {
             Err(error) => return self.unanswered(name, revision, error),
             Ok(NodeAnswer::Wanted(report)) if is_renewed => return Ok(*report),
             Ok(NodeAnswer::Other(_)) if self.is_changed(name, Some(revision)).await? => {
                 // A rule of this node has changed the probe, and changes it back later.
-                return Ok(self.held.get(name).and_then(|held| held.reported.clone()).unwrap_or_default());
+                return Ok(self
+                    .held
+                    .get(name)
+                    .and_then(|held| held.reported.clone())
+                    .unwrap_or_default());
             }
             Ok(NodeAnswer::Other(status))
                 if !self.is_own(name, &status) && !self.is_changed(name, None).await? =>
@@ -211,35 +244,54 @@ impl NodeAgent {
 
     /// Returns a revision, which the node fetches once.
     async fn fetch(&mut self, name: &str, revision: &str) -> Result<RevisionSpec, ApiServerError> {
-        let known = self.held.get(name).and_then(|held| held.revisions.get(revision).cloned());
+        let known = self
+            .held
+            .get(name)
+            .and_then(|held| held.revisions.get(revision).cloned());
         if let Some(known) = known {
             return Ok(known);
         }
-        let request =
-            Request::new(ProbeRevision::url_path(&(), None)).get(revision, &GetParams::default())?;
+        let request = Request::new(ProbeRevision::url_path(&(), None))
+            .get(revision, &GetParams::default())?;
         let object: ProbeRevision = self.server.call(request).await?;
         if let Some(held) = self.held.get_mut(name) {
-            held.revisions.insert(revision.to_owned(), object.spec.0.clone());
+            held.revisions
+                .insert(revision.to_owned(), object.spec.0.clone());
         }
-        // The agent writes the record before the daemon gets the revision, so that the node recognizes the
-        // probe as its own.
+        // The agent writes the record before the daemon gets the revision, so that the node
+        // recognizes the probe as its own.
         self.keep(name);
         Ok(object.spec.0)
     }
 
     /// Tells whether the daemon has a probe from this agent.
     fn is_own(&self, name: &str, status: &ProbeStatus) -> bool {
-        let Some(found) = status.config.as_ref().map(digest) else { return false };
-        let mut revisions = self.held.get(name).into_iter().flat_map(|held| held.revisions.values());
+        let Some(found) = status.config.as_ref().map(digest) else {
+            return false;
+        };
+        let mut revisions = self
+            .held
+            .get(name)
+            .into_iter()
+            .flat_map(|held| held.revisions.values());
         revisions.any(|revision| is_form_of(revision, &found))
     }
 
     /// Removes the probe from the daemon, if it is the agent's own.
     async fn remove(&mut self, name: &str) -> Result<(), ClientError> {
-        if self.held.get(name).is_some_and(|held| held.kind() == RevisionKind::Rule) {
+        if self
+            .held
+            .get(name)
+            .is_some_and(|held| held.kind() == RevisionKind::Rule)
+        {
             return self.remove_rule(name).await;
         }
-        let status = match self.daemon.status(name).await.and_then(|answer| answer.read()) {
+        let status = match self
+            .daemon
+            .status(name)
+            .await
+            .and_then(|answer| answer.read())
+        {
             Ok(status) => status,
             Err(ClientError::Refused(problem)) if problem.status == 404 => return Ok(()),
             Err(error) => return Err(error),
@@ -247,7 +299,9 @@ impl NodeAgent {
         if !self.is_own(name, &status) && !self.is_changed(name, None).await? {
             return Ok(());
         }
-        self.daemon.delete(name, Some("fleet: the probe is not for this node any more")).await?;
+        self.daemon
+            .delete(name, Some("fleet: the probe is not for this node any more"))
+            .await?;
         if let Some(pending) = self.pending.get_mut(name) {
             pending.put = None;
         }

@@ -16,12 +16,18 @@ use crate::objects::rule::MonitoringRule;
 pub fn definitions() -> serde_json::Result<Vec<Value>> {
     let kinds: [(CustomResourceDefinition, Vec<FieldRule>); 5] = [
         (MonitoringProbe::crd(), probe_rules()),
-        (ProbeRevision::crd(), vec![("", "self == oldSelf", "a revision never changes")]),
+        (
+            ProbeRevision::crd(),
+            vec![("", "self == oldSelf", "a revision never changes")],
+        ),
         (ProbeAssignment::crd(), Vec::new()),
         (ProbeReport::crd(), Vec::new()),
         (MonitoringRule::crd(), Vec::new()),
     ];
-    kinds.into_iter().map(|(definition, rules)| with_rules(&definition, rules)).collect()
+    kinds
+        .into_iter()
+        .map(|(definition, rules)| with_rules(&definition, rules))
+        .collect()
 }
 
 /// Returns the definitions as one YAML document after the other.
@@ -45,7 +51,11 @@ const DURATION: &str = "self.matches('^([0-9]+(ms|s|m|h|d))+$')";
 
 fn probe_rules() -> Vec<FieldRule> {
     vec![
-        ("", "has(self.config) != has(self.library)", "give one of config and library"),
+        (
+            "",
+            "has(self.config) != has(self.library)",
+            "give one of config and library",
+        ),
         (
             "",
             "!has(self.config) || (!has(self.defines) && !has(self.variables) && !has(self.interval))",
@@ -63,7 +73,11 @@ fn probe_rules() -> Vec<FieldRule> {
             "!has(self.namespaceSelector) || has(self.podSelector)",
             "namespaceSelector goes with podSelector",
         ),
-        ("rollout.timeout", DURATION, "a timeout is a time such as 5m"),
+        (
+            "rollout.timeout",
+            DURATION,
+            "a timeout is a time such as 5m",
+        ),
         (
             "rollout.steps",
             "self.all(step, step.matches('^[0-9]{1,3}([.][0-9]{1,2})?%$'))",
@@ -84,19 +98,28 @@ fn probe_rules() -> Vec<FieldRule> {
     ]
 }
 
-fn with_rules(definition: &CustomResourceDefinition, rules: Vec<FieldRule>) -> serde_json::Result<Value> {
+fn with_rules(
+    definition: &CustomResourceDefinition,
+    rules: Vec<FieldRule>,
+) -> serde_json::Result<Value> {
     let mut definition = serde_json::to_value(definition)?;
     let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec";
     for (field, condition, message) in rules {
         let path = field
             .split('.')
             .filter(|name| !name.is_empty())
-            .fold(spec.to_owned(), |path, name| format!("{path}/properties/{name}"));
+            .fold(spec.to_owned(), |path, name| {
+                format!("{path}/properties/{name}")
+            });
         let schema = definition.pointer_mut(&path).and_then(Value::as_object_mut);
         let schema = schema.ok_or_else(|| {
-            <serde_json::Error as serde::de::Error>::custom(format!("the schema has no field {path}"))
+            <serde_json::Error as serde::de::Error>::custom(format!(
+                "the schema has no field {path}"
+            ))
         })?;
-        let known = schema.entry("x-kubernetes-validations").or_insert_with(|| json!([]));
+        let known = schema
+            .entry("x-kubernetes-validations")
+            .or_insert_with(|| json!([]));
         if let Some(known) = known.as_array_mut() {
             known.push(json!({ "rule": condition, "message": message }));
         }
@@ -141,15 +164,27 @@ mod tests {
     #[test]
     fn each_kind_has_a_definition_with_its_conditions() {
         let definitions = definitions().unwrap();
-        let names: Vec<_> =
-            definitions.iter().filter_map(|it| it.pointer("/metadata/name")?.as_str()).collect();
-        let kinds =
-            ["monitoringprobes", "proberevisions", "probeassignments", "probereports", "monitoringrules"];
+        let names: Vec<_> = definitions
+            .iter()
+            .filter_map(|it| it.pointer("/metadata/name")?.as_str())
+            .collect();
+        let kinds = [
+            "monitoringprobes",
+            "proberevisions",
+            "probeassignments",
+            "probereports",
+            "monitoringrules",
+        ];
         assert_eq!(names, kinds.map(|kind| format!("{kind}.twinprobe.dev")));
         let spec = |at: usize| {
-            definitions[at].pointer("/spec/versions/0/schema/openAPIV3Schema/properties/spec").unwrap()
+            definitions[at]
+                .pointer("/spec/versions/0/schema/openAPIV3Schema/properties/spec")
+                .unwrap()
         };
-        assert_eq!(spec(1)["x-kubernetes-validations"][0]["rule"], "self == oldSelf");
+        assert_eq!(
+            spec(1)["x-kubernetes-validations"][0]["rule"],
+            "self == oldSelf"
+        );
         assert_eq!(
             spec(0)["properties"]["rollout"]["properties"]["steps"]["x-kubernetes-validations"]
                 .as_array()
@@ -157,7 +192,10 @@ mod tests {
                 .len(),
             3
         );
-        assert_eq!(spec(0)["properties"]["config"]["x-kubernetes-preserve-unknown-fields"], true);
+        assert_eq!(
+            spec(0)["properties"]["config"]["x-kubernetes-preserve-unknown-fields"],
+            true
+        );
         assert!(!definitions_yaml().unwrap().contains("format: uint"));
     }
 }

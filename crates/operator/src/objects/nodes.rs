@@ -16,7 +16,11 @@ use twinprobe_api::{AssignmentSpec, NodeReport, RevisionSpec};
     printcolumn(name = "Revision", type_ = "string", json_path = ".spec.revision"),
     printcolumn(name = "Previous", type_ = "string", json_path = ".spec.previous"),
     printcolumn(name = "Share", type_ = "integer", json_path = ".spec.share"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
 )]
 #[serde(transparent)]
 #[schemars(transparent)]
@@ -31,7 +35,11 @@ pub struct ProbeAssignmentSpec(pub AssignmentSpec);
     category = "twinprobe",
     doc = "A configuration that nodes run. It never changes. The operator writes it.",
     printcolumn(name = "Probe", type_ = "string", json_path = ".spec.probe"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
 )]
 #[serde(transparent)]
 #[schemars(transparent)]
@@ -53,7 +61,11 @@ pub struct ProbeRevisionSpec(pub RevisionSpec);
     printcolumn(name = "State", type_ = "string", json_path = ".spec.state"),
     printcolumn(name = "ns", type_ = "number", json_path = ".spec.nsPerPacket"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".spec.reason"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
 )]
 #[serde(transparent)]
 #[schemars(transparent)]

@@ -1,4 +1,5 @@
-//! The objects of a fleet and their statuses, from the caches of two watches. People write these objects, so there are few.
+//! The objects of a fleet and their statuses, from the caches of two watches. People write these
+//! objects, so there are few.
 
 use kube::ResourceExt as _;
 use kube::runtime::reflector::Store;
@@ -9,10 +10,17 @@ use crate::objects::rule::MonitoringRule;
 
 /// Lists the content of the caches, probes first, by name.
 pub fn overview(probes: &Store<MonitoringProbe>, rules: &Store<MonitoringRule>) -> FleetOverview {
-    let mut objects: Vec<FleetObject> = probes.state().iter().map(|object| of_probe(object)).collect();
+    let mut objects: Vec<FleetObject> = probes
+        .state()
+        .iter()
+        .map(|object| of_probe(object))
+        .collect();
     objects.extend(rules.state().iter().map(|object| of_rule(object)));
     objects.sort_by(|a, b| (&a.kind, &a.name).cmp(&(&b.kind, &b.name)));
-    FleetOverview { version: env!("CARGO_PKG_VERSION").to_owned(), objects }
+    FleetOverview {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        objects,
+    }
 }
 
 fn of_probe(object: &MonitoringProbe) -> FleetObject {

@@ -47,7 +47,10 @@ pub fn page(overview: &FleetOverview) -> Response {
 
 fn text_of(overview: &FleetOverview) -> String {
     let families = FleetFamilies::default();
-    overview.objects.iter().for_each(|object| families.add(object));
+    overview
+        .objects
+        .iter()
+        .for_each(|object| families.add(object));
     let mut registry = Registry::with_prefix("twinprobe");
     let version = Info::new([("version", overview.version.clone())]);
     registry.register("operator", "The version of the operator", version);
@@ -60,7 +63,11 @@ fn text_of(overview: &FleetOverview) -> String {
 
 impl FleetFamilies {
     fn register(self, registry: &mut Registry) {
-        let Self { nodes, conditions, costs } = self;
+        let Self {
+            nodes,
+            conditions,
+            costs,
+        } = self;
         registry.register("nodes", "Nodes of an object, by their state", nodes);
         let help = "Condition of an object: 1 if it is True, 0 if it is False, -1 if it is Unknown";
         registry.register("condition", help, conditions);
@@ -68,8 +75,26 @@ impl FleetFamilies {
         registry.register_with_unit("worst_packet_time", help, Unit::Seconds, costs);
     }
 
-    fn add(&self, FleetObject { kind, name, counts, firing, worst, conditions, .. }: &FleetObject) {
-        let FleetCounts { selected, updated, running, failed, excluded, silent } = *counts;
+    fn add(
+        &self,
+        FleetObject {
+            kind,
+            name,
+            counts,
+            firing,
+            worst,
+            conditions,
+            ..
+        }: &FleetObject,
+    ) {
+        let FleetCounts {
+            selected,
+            updated,
+            running,
+            failed,
+            excluded,
+            silent,
+        } = *counts;
         let states = [
             ("selected", Some(selected)),
             ("updated", Some(updated)),
@@ -81,12 +106,21 @@ impl FleetFamilies {
         ];
         for (state, count) in states {
             let Some(count) = count else { continue };
-            let labels = NodesOf { kind: kind.clone(), name: name.clone(), state };
-            self.nodes.get_or_create(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
+            let labels = NodesOf {
+                kind: kind.clone(),
+                name: name.clone(),
+                state,
+            };
+            self.nodes
+                .get_or_create(&labels)
+                .set(i64::try_from(count).unwrap_or(i64::MAX));
         }
         for condition in conditions {
-            let labels =
-                ConditionOf { kind: kind.clone(), name: name.clone(), condition: condition.kind.clone() };
+            let labels = ConditionOf {
+                kind: kind.clone(),
+                name: name.clone(),
+                condition: condition.kind.clone(),
+            };
             let value = match condition.status.as_str() {
                 "True" => 1,
                 "False" => 0,
@@ -96,7 +130,9 @@ impl FleetFamilies {
         }
         if let Some(worst) = worst {
             let seconds = worst.ns_per_packet / 1e9;
-            self.costs.get_or_create(&OfObject { name: name.clone() }).set(seconds);
+            self.costs
+                .get_or_create(&OfObject { name: name.clone() })
+                .set(seconds);
         }
     }
 }
@@ -131,6 +167,9 @@ mod tests {
         ] {
             assert!(page.lines().any(|found| found == line), "{line} in\n{page}");
         }
-        assert!(!page.contains("name=\"flows\",state=\"firing\""), "a probe does not fire: {page}");
+        assert!(
+            !page.contains("name=\"flows\",state=\"firing\""),
+            "a probe does not fire: {page}"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The addresses of the overview. The overview requires no credentials, so it listens on this machine only: people reach it
-//! through `kubectl port-forward`.
+//! The addresses of the overview. The overview requires no credentials, so it listens on this
+//! machine only: people reach it through `kubectl port-forward`.
 
 use std::net::SocketAddr;
 
@@ -45,19 +45,33 @@ const WITHOUT: &str = "<!doctype html>
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
                       frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 const HEADERS: [(HeaderName, HeaderValue); 4] = [
-    (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
-    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-    (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
-    (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
+    (
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static(POLICY),
+    ),
+    (
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    ),
+    (
+        header::REFERRER_POLICY,
+        HeaderValue::from_static("no-referrer"),
+    ),
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        HeaderValue::from_static("same-origin"),
+    ),
 ];
 
 /// Options of the overview.
 #[derive(Clone, Debug, Args)]
 pub struct OverviewOptions {
-    /// Serve the overview of the fleet on this loopback address; without this option there is no overview
+    /// Serve the overview of the fleet on this loopback address; without this option there is no
+    /// overview
     #[arg(long, value_name = "ADDRESS:PORT")]
     overview: Option<SocketAddr>,
-    /// Serve /metrics on this address, for everyone who reaches it; without this option there are none
+    /// Serve /metrics on this address, for everyone who reaches it; without this option there are
+    /// none
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen_metrics: Option<SocketAddr>,
 }
@@ -69,10 +83,13 @@ struct Caches {
     rules: Store<MonitoringRule>,
 }
 
-/// Serves the overview, if there is an address for it. An operator without the Lease serves the overview,
-/// too.
+/// Serves the overview, if there is an address for it. An operator without the Lease serves the
+/// overview, too.
 pub async fn serve_overview(client: Client, options: &OverviewOptions) -> anyhow::Result<()> {
-    let OverviewOptions { overview, listen_metrics } = *options;
+    let OverviewOptions {
+        overview,
+        listen_metrics,
+    } = *options;
     if overview.is_none() && listen_metrics.is_none() {
         return std::future::pending().await;
     }
@@ -82,8 +99,13 @@ pub async fn serve_overview(client: Client, options: &OverviewOptions) -> anyhow
              127.0.0.1:9472, and call it by kubectl port-forward"
         );
     }
-    let caches = Caches { probes: followed(client.clone()), rules: followed(client) };
-    let numbers = Router::new().route("/metrics", get(metrics)).with_state(caches.clone());
+    let caches = Caches {
+        probes: followed(client.clone()),
+        rules: followed(client),
+    };
+    let numbers = Router::new()
+        .route("/metrics", get(metrics))
+        .with_state(caches.clone());
     tokio::select! {
         ended = listen("--overview", overview, routes(caches)) => ended,
         ended = listen("--listen-metrics", listen_metrics, numbers) => ended,
@@ -91,9 +113,17 @@ pub async fn serve_overview(client: Client, options: &OverviewOptions) -> anyhow
 }
 
 /// Serves these routes, if there is an address for them.
-async fn listen(option: &'static str, address: Option<SocketAddr>, routes: Router) -> anyhow::Result<()> {
-    let Some(address) = address else { return std::future::pending().await };
-    let tcp = TcpListener::bind(address).await.with_context(|| format!("{option} {address}"))?;
+async fn listen(
+    option: &'static str,
+    address: Option<SocketAddr>,
+    routes: Router,
+) -> anyhow::Result<()> {
+    let Some(address) = address else {
+        return std::future::pending().await;
+    };
+    let tcp = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("{option} {address}"))?;
     tracing::info!(address = %tcp.local_addr()?, option, "the operator listens");
     axum::serve(tcp, routes).await.context(option)
 }
@@ -110,7 +140,10 @@ fn followed<K: Wished + Send + Sync + 'static>(client: Client) -> Store<K> {
     tokio::spawn(reflector(writer, changes).for_each(|event| {
         if let Err(error) = event {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, "the watch of the overview failed; the operator tries again");
+            tracing::warn!(
+                error,
+                "the watch of the overview failed; the operator tries again"
+            );
         }
         std::future::ready(())
     }));
@@ -121,9 +154,15 @@ fn routes(caches: Caches) -> Router {
     Router::new()
         .route("/v1/fleet", get(fleet))
         .route("/", get(async || page(PAGE)))
-        .route("/console/{file}", get(async |Path(name): Path<String>| page(&name)))
+        .route(
+            "/console/{file}",
+            get(async |Path(name): Path<String>| page(&name)),
+        )
         .fallback(async |uri: Uri| {
-            problem(StatusCode::NOT_FOUND, &format!("there is nothing at {}", uri.path()))
+            problem(
+                StatusCode::NOT_FOUND,
+                &format!("there is nothing at {}", uri.path()),
+            )
         })
         .layer(from_fn(ours))
         .with_state(caches)
@@ -134,15 +173,24 @@ async fn fleet(State(caches): State<Caches>) -> Response {
     Json(overview(&caches.probes, &caches.rules)).into_response()
 }
 
-/// Refuses requests that name another host. The browser of a person who forwards the port may send requests
-/// of other pages.
+/// Refuses requests that name another host. The browser of a person who forwards the port may send
+/// requests of other pages.
 async fn ours(request: Request, next: Next) -> Response {
-    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let name = host.rsplit_once(':').map_or(host, |(name, port)| match port.parse::<u16>() {
-        Ok(_) => name,
-        Err(_) => host,
-    });
-    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+    let host = request
+        .headers()
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok())
+        .unwrap_or_default();
+    let name = host
+        .rsplit_once(':')
+        .map_or(host, |(name, port)| match port.parse::<u16>() {
+            Ok(_) => name,
+            Err(_) => host,
+        });
+    let address = name
+        .trim_start_matches('[')
+        .trim_end_matches(']')
+        .parse::<std::net::IpAddr>();
     if name != "localhost" && !address.is_ok_and(|address| address.is_loopback()) {
         return problem(
             StatusCode::MISDIRECTED_REQUEST,
@@ -163,13 +211,21 @@ fn page(name: &str) -> Response {
     match FILES.iter().find(|file| file.name == name) {
         Some(file) => ([(header::CONTENT_TYPE, media_type)], file.content).into_response(),
         None if name == PAGE => ([(header::CONTENT_TYPE, media_type)], WITHOUT).into_response(),
-        None => problem(StatusCode::NOT_FOUND, "the page has no such file; load the page again"),
+        None => problem(
+            StatusCode::NOT_FOUND,
+            "the page has no such file; load the page again",
+        ),
     }
 }
 
 fn problem(status: StatusCode, detail: &str) -> Response {
     let document = Json(Problem::new(status, detail));
-    (status, [(header::CONTENT_TYPE, "application/problem+json")], document).into_response()
+    (
+        status,
+        [(header::CONTENT_TYPE, "application/problem+json")],
+        document,
+    )
+        .into_response()
 }
 
 #[cfg(test)]
@@ -180,7 +236,12 @@ mod tests {
 
     use super::*;
 
-    fn object<K: serde::de::DeserializeOwned>(kind: &str, name: &str, spec: &Value, status: &Value) -> K {
+    fn object<K: serde::de::DeserializeOwned>(
+        kind: &str,
+        name: &str,
+        spec: &Value,
+        status: &Value,
+    ) -> K {
         let metadata = json!({ "name": name, "generation": 3 });
         let object = json!({ "apiVersion": "twinprobe.dev/v1alpha1", "kind": kind, "metadata": metadata,
             "spec": spec, "status": status });
@@ -195,26 +256,42 @@ mod tests {
             "counts": { "selected": 200, "failed": 1 },
             "worst": { "nsPerPacket": 131.5, "node": "n7", "at": "eth0 ingress" },
             "failures": [{ "node": "n9", "stage": "load", "reason": "R1 invalid" }] });
-        let probe = object("MonitoringProbe", "flows", &json!({ "library": "top-talkers" }), &status);
+        let probe = object(
+            "MonitoringProbe",
+            "flows",
+            &json!({ "library": "top-talkers" }),
+            &status,
+        );
         probe_writer.apply_watcher_event(&Event::Apply(probe));
         let rule = json!({ "rule": { "watch": "p", "when": "true", "do": [] } });
-        let rule = object("MonitoringRule", "alarm", &rule, &json!({ "observedGeneration": 2, "firing": 4 }));
+        let rule = object(
+            "MonitoringRule",
+            "alarm",
+            &rule,
+            &json!({ "observedGeneration": 2, "firing": 4 }),
+        );
         rule_writer.apply_watcher_event(&Event::Apply(rule));
         Caches { probes, rules }
     }
 
-    /// Sends a request to the overview on a port of its own. Returns the status and the rest of the answer.
+    /// Sends a request to the overview on a port of its own. Returns the status and the rest of the
+    /// answer.
     async fn ask(method: &str, path: &str, host: &str) -> (u16, String) {
         let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = tcp.local_addr().unwrap();
         let server = tokio::spawn(async move { axum::serve(tcp, routes(caches())).await });
         let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
-        let request = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let request =
+            format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         socket.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         socket.read_to_string(&mut answer).await.unwrap();
         server.abort();
-        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
+        let status = answer
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok())
+            .unwrap();
         (status, answer)
     }
 
@@ -222,17 +299,27 @@ mod tests {
     async fn each_object_has_its_step_counts_worst_cost_and_failures() {
         let (status, answer) = ask("GET", "/v1/fleet", "localhost:9472").await;
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        assert!(status == 200 && head.contains("content-security-policy: default-src 'none'"), "{answer}");
+        assert!(
+            status == 200 && head.contains("content-security-policy: default-src 'none'"),
+            "{answer}"
+        );
         let document: Value = serde_json::from_str(body).unwrap();
         let probe = &document["objects"][0];
         assert_eq!(
             (&probe["name"], &probe["step"], &probe["isCurrent"]),
             (&json!("flows"), &json!("10%"), &json!(true))
         );
-        assert_eq!((&probe["counts"]["selected"], &probe["worst"]["node"]), (&json!(200), &json!("n7")));
+        assert_eq!(
+            (&probe["counts"]["selected"], &probe["worst"]["node"]),
+            (&json!(200), &json!("n7"))
+        );
         assert_eq!(probe["failures"][0]["reason"], "R1 invalid");
         let rule = &document["objects"][1];
-        assert_eq!((&rule["firing"], &rule["isCurrent"]), (&json!(4), &json!(false)), "{rule}");
+        assert_eq!(
+            (&rule["firing"], &rule["isCurrent"]),
+            (&json!(4), &json!(false)),
+            "{rule}"
+        );
     }
 
     #[tokio::test]
@@ -254,11 +341,16 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_of_the_network_is_refused() {
-        let options =
-            OverviewOptions { overview: Some("0.0.0.0:9472".parse().unwrap()), listen_metrics: None };
+        let options = OverviewOptions {
+            overview: Some("0.0.0.0:9472".parse().unwrap()),
+            listen_metrics: None,
+        };
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let client = Client::try_from(config).unwrap();
-        let refusal = serve_overview(client, &options).await.unwrap_err().to_string();
+        let refusal = serve_overview(client, &options)
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(refusal.contains("127.0.0.1:9472"), "{refusal}");
     }
 }

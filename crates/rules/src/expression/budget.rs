@@ -1,5 +1,5 @@
-//! The limits for all expressions of a rule together. Each expression costs the run of a parser when it is checked, and
-//! later walks over windows.
+//! The limits for all expressions of a rule together. Each expression costs the run of a parser
+//! when it is checked, and later walks over windows.
 
 use super::fault::ExpressionFault;
 
@@ -25,7 +25,11 @@ impl ExpressionBudget {
     /// Counts the numbers of windows that an expression reads.
     pub fn read(&mut self, readings: usize) -> Result<(), ExpressionFault> {
         self.readings += readings;
-        within(self.readings, MOST_READINGS, "numbers of windows in its expressions")
+        within(
+            self.readings,
+            MOST_READINGS,
+            "numbers of windows in its expressions",
+        )
     }
 }
 
@@ -33,7 +37,8 @@ fn within(count: usize, most: usize, what: &str) -> Result<(), ExpressionFault> 
     if count <= most {
         return Ok(());
     }
-    let message =
-        format!("a rule or a template has at most {most} {what}; remove some, or make several rules");
+    let message = format!(
+        "a rule or a template has at most {most} {what}; remove some, or make several rules"
+    );
     Err(ExpressionFault::at_start(message))
 }

@@ -63,8 +63,10 @@ impl Expression {
         match expression.kind {
             Kind::Boolean => Ok(expression),
             other => {
-                let message =
-                    format!("a condition is true or false, and this is {}: compare it", other.name());
+                let message = format!(
+                    "a condition is true or false, and this is {}: compare it",
+                    other.name()
+                );
                 Err(ExpressionFault::at_start(message))
             }
         }
@@ -88,7 +90,12 @@ impl Expression {
         parse(text, |tree, places| {
             let mut checker = Checker::new(text, places, shape);
             let (tree, kind) = checker.check(tree)?;
-            Ok(Self { tree, readings: checker.readings, kind, depth: checker.deepest })
+            Ok(Self {
+                tree,
+                readings: checker.readings,
+                kind,
+                depth: checker.deepest,
+            })
         })
     }
 
@@ -111,8 +118,14 @@ impl Expression {
     ) -> Result<Result<Value, NoValue>, String> {
         let mut context = Context::default();
         for (index, reading) in self.readings.iter().enumerate() {
-            let asked = if reading.of_previous { previous } else { Some(window) };
-            let Some(asked) = asked else { return Ok(Err(NoValue::Previous)) };
+            let asked = if reading.of_previous {
+                previous
+            } else {
+                Some(window)
+            };
+            let Some(asked) = asked else {
+                return Ok(Err(NoValue::Previous));
+            };
             context.add_variable_from_value(variable(index), reading.question.ask(asked));
         }
         let is_infinite = Arc::new(AtomicBool::new(false));
@@ -124,7 +137,9 @@ impl Expression {
             seen.store(true, Ordering::Relaxed);
             Err(ExecutionError::function_error(FINITE, NoValue::Number))
         };
-        context.add_function(FINITE, finite).map_err(|error| error.to_string())?;
+        context
+            .add_function(FINITE, finite)
+            .map_err(|error| error.to_string())?;
         match Value::resolve(&self.tree, &context) {
             Ok(Value::Float(number)) if !number.is_finite() => Ok(Err(NoValue::Number)),
             Ok(value) => Ok(Ok(value)),
@@ -142,7 +157,9 @@ impl Expression {
         match self.evaluate(window, previous)? {
             Err(missing) => Ok(Err(missing)),
             Ok(Value::Bool(holds)) => Ok(Ok(holds)),
-            Ok(other) => Err(format!("the condition is {other:?}, neither true nor false")),
+            Ok(other) => Err(format!(
+                "the condition is {other:?}, neither true nor false"
+            )),
         }
     }
 }

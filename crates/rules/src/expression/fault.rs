@@ -12,15 +12,27 @@ pub struct ExpressionFault {
 
 impl ExpressionFault {
     pub fn at_start(message: impl Into<String>) -> Self {
-        Self { line: 1, column: 1, message: message.into() }
+        Self {
+            line: 1,
+            column: 1,
+            message: message.into(),
+        }
     }
 
     /// The place is a character of the text, counted from 0.
     pub fn at(text: &str, character: usize, message: impl Into<String>) -> Self {
         let (mut line, mut column) = (1, 1);
         for c in text.chars().take(character) {
-            (line, column) = if c == '\n' { (line + 1, 1) } else { (line, column + 1) };
+            (line, column) = if c == '\n' {
+                (line + 1, 1)
+            } else {
+                (line, column + 1)
+            };
         }
-        Self { line, column, message: message.into() }
+        Self {
+            line,
+            column,
+            message: message.into(),
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! Conditions in CEL: parsed within bounds, checked against the metrics of a probe, evaluated over windows.
+//! Conditions in CEL: parsed within bounds, checked against the metrics of a probe, evaluated over
+//! windows.
 
 pub mod budget;
 pub mod checker;

@@ -44,10 +44,17 @@ pub fn operator(name: &str) -> Option<(&'static str, Operands, Kind)> {
 }
 
 impl Operands {
-    /// Returns the mistake of these operands, if there is one. `target` is the value before the name of a method.
+    /// Returns the mistake of these operands, if there is one. `target` is the value before the
+    /// name of a method.
     pub fn fault(self, sign: &str, target: Option<Kind>, arguments: &[Kind]) -> Option<String> {
         let kinds: Vec<_> = target.iter().chain(arguments).copied().collect();
-        let names = || kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(" and ");
+        let names = || {
+            kinds
+                .iter()
+                .map(|kind| kind.name())
+                .collect::<Vec<_>>()
+                .join(" and ")
+        };
         match self {
             Self::All(kind) if kinds.iter().any(|found| *found != kind) => {
                 Some(format!("{sign} takes {}, not {}", kind.name(), names()))
@@ -58,9 +65,9 @@ impl Operands {
             Self::Ordered | Self::Alike if kinds.windows(2).any(|two| two[0] != two[1]) => {
                 Some(format!("{sign} compares two of one kind, not {}", names()))
             }
-            Self::Texts if (target, arguments) != (Some(Kind::Text), &[Kind::Text]) => {
-                Some(format!("{sign} follows a text and takes one text: 'abc'.{sign}('a')"))
-            }
+            Self::Texts if (target, arguments) != (Some(Kind::Text), &[Kind::Text]) => Some(
+                format!("{sign} follows a text and takes one text: 'abc'.{sign}('a')"),
+            ),
             _ => None,
         }
     }

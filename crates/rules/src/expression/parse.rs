@@ -1,5 +1,6 @@
-//! The parsing of CEL. The parser bounds neither the depth of a tree nor the stack that it takes, so the text is short and
-//! the stack is large. The evaluation of a deep tree needs such a stack as well.
+//! The parsing of CEL. The parser bounds neither the depth of a tree nor the stack that it takes,
+//! so the text is short and the stack is large. The evaluation of a deep tree needs such a stack as
+//! well.
 
 use std::thread;
 
@@ -19,7 +20,10 @@ pub fn parse<T: Send>(
     visit: impl FnOnce(&IdedExpr, &SourceInfo) -> Result<T, ExpressionFault> + Send,
 ) -> Result<T, ExpressionFault> {
     if text.len() > LONGEST {
-        let message = format!("the expression has {} bytes; the limit is {LONGEST}", text.len());
+        let message = format!(
+            "the expression has {} bytes; the limit is {LONGEST}",
+            text.len()
+        );
         return Err(ExpressionFault::at_start(message));
     }
     if text.trim().is_empty() {
@@ -35,9 +39,14 @@ pub fn parse<T: Send>(
 /// Does the work on a thread with a large stack.
 pub fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, String> {
     thread::scope(|scope| {
-        let thread = thread::Builder::new().name("cel".into()).stack_size(STACK).spawn_scoped(scope, work);
+        let thread = thread::Builder::new()
+            .name("cel".into())
+            .stack_size(STACK)
+            .spawn_scoped(scope, work);
         let thread = thread.map_err(|error| format!("no thread for the expression: {error}"))?;
-        thread.join().map_err(|_| "CEL failed on this expression".to_owned())
+        thread
+            .join()
+            .map_err(|_| "CEL failed on this expression".to_owned())
     })
 }
 
@@ -50,5 +59,9 @@ fn first(text: &str, errors: &ParseErrors) -> ExpressionFault {
         true => "the expression is too deeply nested; the limit is 96 levels".to_owned(),
         false => error.msg.clone(),
     };
-    ExpressionFault { line: number(error.pos.0), column: number(error.pos.1), message }
+    ExpressionFault {
+        line: number(error.pos.0),
+        column: number(error.pos.1),
+        message,
+    }
 }

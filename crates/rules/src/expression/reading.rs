@@ -1,4 +1,5 @@
-//! The values that expressions take from windows: numbers over the entries of metrics, the key of the largest entry, the window itself.
+//! The values that expressions take from windows: numbers over the entries of metrics, the key of
+//! the largest entry, the window itself.
 
 use cel::Value as CelValue;
 use serde_json::Value;
@@ -24,7 +25,8 @@ impl Kind {
     }
 }
 
-/// A function over the entries of a metric. If there are no entries, numbers are 0 and a key is empty.
+/// A function over the entries of a metric. If there are no entries, numbers are 0 and a key is
+/// empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowFunction {
     Sum,
@@ -132,8 +134,11 @@ impl MetricQuestion {
     fn ask(&self, window: &WindowView<'_>) -> CelValue {
         let metric = window.metric(self.direction, &self.metric);
         let entries = metric["entries"].as_array().map_or(&[][..], Vec::as_slice);
-        let is_chosen =
-            |entry: &&Value| self.selector.as_ref().is_none_or(|selector| selector.chooses(&entry["key"]));
+        let is_chosen = |entry: &&Value| {
+            self.selector
+                .as_ref()
+                .is_none_or(|selector| selector.chooses(&entry["key"]))
+        };
         let chosen = || entries.iter().filter(is_chosen);
         let numbers = || chosen().filter_map(|entry| self.number(&entry["value"]));
         let number = match self.function {
@@ -159,7 +164,9 @@ impl MetricQuestion {
 }
 
 fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
-    path.split('.').filter(|name| !name.is_empty()).try_fold(value, |value, name| value.get(name))
+    path.split('.')
+        .filter(|name| !name.is_empty())
+        .try_fold(value, |value, name| value.get(name))
 }
 
 /// Returns a key as expressions write it.

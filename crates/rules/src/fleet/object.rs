@@ -6,8 +6,9 @@ use twinprobe_ebpf_common::finding::{Finding, Rejection};
 use crate::fleet::rule::FleetRule;
 use crate::rule::{FLEET, Rule};
 
-/// Checks everything that needs neither the watched probe nor its windows. The mistakes have their fields below `spec`. `judge` is
-/// the reason why nothing judges the windows of many nodes together, if that is so.
+/// Checks everything that needs neither the watched probe nor its windows. The mistakes have their
+/// fields below `spec`. `judge` is the reason why nothing judges the windows of many nodes
+/// together, if that is so.
 pub fn check_fleet_rule(spec: &FleetRuleSpec, judge: Result<(), &str>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let checked = match (spec.scope, spec.rule.scope.as_deref(), judge) {
@@ -28,7 +29,10 @@ pub fn check_fleet_rule(spec: &FleetRuleSpec, judge: Result<(), &str>) -> Vec<Fi
         }
         (RuleScope::Node, _, _) => Rule::check(&spec.rule),
     };
-    let found = checked.err().map(|Rejection { findings, .. }| findings).unwrap_or_default();
+    let found = checked
+        .err()
+        .map(|Rejection { findings, .. }| findings)
+        .unwrap_or_default();
     findings.extend(found.into_iter().map(|mut finding| {
         let field = finding.field.take().unwrap_or_default();
         finding.field = Some(format!("spec.rule.{field}"));

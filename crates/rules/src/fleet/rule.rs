@@ -37,8 +37,8 @@ pub struct FleetEvent {
 #[derive(Debug)]
 pub struct PeriodDecision {
     pub decision: Option<Decision>,
-    /// The actions; empty unless the rule fires. They contain the names of templates, because each node has its own
-    /// templates.
+    /// The actions; empty unless the rule fires. They contain the names of templates, because each
+    /// node has its own templates.
     pub actions: Result<Vec<RuleAction>, String>,
     /// The values for templates, if the rule fires.
     pub values: Option<Arc<PeriodValues>>,
@@ -96,7 +96,11 @@ impl FleetRule {
                 | RuleAction::Mark(_) => {}
             }
         }
-        if findings.is_empty() { Ok(()) } else { Err(findings.into()) }
+        if findings.is_empty() {
+            Ok(())
+        } else {
+            Err(findings.into())
+        }
     }
 
     /// Makes a rule over windows of this shape and length, which continues from `state`.
@@ -108,7 +112,12 @@ impl FleetRule {
     ) -> Result<Self, Rejection> {
         Self::check(&document)?;
         let rule = Rule::new(document, shape)?;
-        Ok(Self { rule, length, state, previous: None })
+        Ok(Self {
+            rule,
+            length,
+            state,
+            previous: None,
+        })
     }
 
     /// Judges the windows of a period together.
@@ -117,26 +126,51 @@ impl FleetRule {
         let whole = Arc::new(merged(&all, period, self.length));
         let mut nodes: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
         for window in windows {
-            nodes.entry(window.node.to_owned()).or_default().push(window.document);
+            nodes
+                .entry(window.node.to_owned())
+                .or_default()
+                .push(window.document);
         }
-        let nodes = nodes.into_iter().map(|(node, own)| (node, merged(&own, period, self.length)));
-        let judged = JudgedPeriod { period, whole, nodes: nodes.collect() };
-        let previous = self.previous.take().filter(|previous| previous.period + 1 == period);
+        let nodes = nodes
+            .into_iter()
+            .map(|(node, own)| (node, merged(&own, period, self.length)));
+        let judged = JudgedPeriod {
+            period,
+            whole,
+            nodes: nodes.collect(),
+        };
+        let previous = self
+            .previous
+            .take()
+            .filter(|previous| previous.period + 1 == period);
         let before = previous.as_ref().map(|previous| &previous.whole);
         let judgement = self.judge(&judged.whole, before.map(|before| &**before));
         let end = end_of(period, self.length);
-        let missing = judgement.as_ref().ok().and_then(|judgement| judgement.missing);
+        let missing = judgement
+            .as_ref()
+            .ok()
+            .and_then(|judgement| judgement.missing);
         let decision = self.state.step(&self.rule, period, end, judgement);
         let (mut actions, mut values, mut chosen) = (Ok(Vec::new()), None, BTreeSet::new());
         if let Some(Decision::Fire { .. }) = decision {
             let (rule, whole) = (self.rule.clone(), Arc::clone(&judged.whole));
-            let fired = PeriodValues { rule, whole, before: before.cloned() };
+            let fired = PeriodValues {
+                rule,
+                whole,
+                before: before.cloned(),
+            };
             actions = fired.with(|rule, window, before| rule.actions(window, before, None));
             values = Some(Arc::new(fired));
             chosen = self.chosen(windows, &judged, previous.as_ref());
         }
         self.previous = Some(judged);
-        PeriodDecision { decision, actions, values, nodes: chosen, missing }
+        PeriodDecision {
+            decision,
+            actions,
+            values,
+            nodes: chosen,
+            missing,
+        }
     }
 
     fn judge(&self, window: &Value, before: Option<&Value>) -> Result<Judgement, String> {
@@ -144,28 +178,41 @@ impl FleetRule {
         self.rule.judge(&WindowView::new(window)?, before.as_ref())
     }
 
-    /// Returns the nodes that the actions are for. By default these are the nodes where the condition holds.
-    /// If the condition holds only for all nodes together, these are all nodes.
+    /// Returns the nodes that the actions are for. By default these are the nodes where the
+    /// condition holds. If the condition holds only for all nodes together, these are all nodes.
     fn chosen(
         &self,
         windows: &[NodeWindow<'_>],
         judged: &JudgedPeriod,
         previous: Option<&JudgedPeriod>,
     ) -> BTreeSet<String> {
-        let all = || windows.iter().map(|window| window.node.to_owned()).collect();
+        let all = || {
+            windows
+                .iter()
+                .map(|window| window.node.to_owned())
+                .collect()
+        };
         match &self.rule.document().on {
             Some(RuleNodes::Labels(wanted)) => {
                 let fits = |window: &&NodeWindow<'_>| {
-                    wanted.iter().all(|(name, value)| window.labels.get(name) == Some(value))
+                    wanted
+                        .iter()
+                        .all(|(name, value)| window.labels.get(name) == Some(value))
                 };
-                windows.iter().filter(fits).map(|window| window.node.to_owned()).collect()
+                windows
+                    .iter()
+                    .filter(fits)
+                    .map(|window| window.node.to_owned())
+                    .collect()
             }
             Some(RuleNodes::Named(name)) if name == RuleNodes::ALL => all(),
             Some(RuleNodes::Named(_)) | None => {
                 let holds = |(node, window): (&String, &Value)| {
                     let before = previous.and_then(|previous| previous.nodes.get(node));
                     let judgement = self.judge(window, before);
-                    judgement.is_ok_and(|judgement| judgement.when).then(|| node.clone())
+                    judgement
+                        .is_ok_and(|judgement| judgement.when)
+                        .then(|| node.clone())
                 };
                 let own: BTreeSet<String> = judged.nodes.iter().filter_map(holds).collect();
                 if own.is_empty() { all() } else { own }
@@ -190,7 +237,8 @@ impl PeriodValues {
     }
 }
 
-/// Returns the period that a window belongs to: the one whose end is the nearest to that of the window.
+/// Returns the period that a window belongs to: the one whose end is the nearest to that of the
+/// window.
 pub fn period_of(end: i64, length: Duration) -> u64 {
     let (end, length) = (u128::try_from(end).unwrap_or(0), length.as_nanos().max(1));
     u64::try_from((end + length / 2) / length).unwrap_or(u64::MAX)
@@ -201,12 +249,22 @@ pub fn end_of(period: u64, length: Duration) -> i64 {
     i64::try_from(u128::from(period).saturating_mul(length.as_nanos())).unwrap_or(i64::MAX)
 }
 
-/// Returns the state of a rule before a period, from the decisions that daemons have stored. `actions` is the number of its
-/// actions.
-pub fn state_before(events: &[FleetEvent], period: u64, length: Duration, actions: usize) -> RuleState {
-    let mut state = RuleState { window: period.saturating_sub(1), ..RuleState::default() };
-    let before: BTreeSet<&FleetEvent> =
-        events.iter().filter(|event| period_of(event.end, length) < period).collect();
+/// Returns the state of a rule before a period, from the decisions that daemons have stored.
+/// `actions` is the number of its actions.
+pub fn state_before(
+    events: &[FleetEvent],
+    period: u64,
+    length: Duration,
+    actions: usize,
+) -> RuleState {
+    let mut state = RuleState {
+        window: period.saturating_sub(1),
+        ..RuleState::default()
+    };
+    let before: BTreeSet<&FleetEvent> = events
+        .iter()
+        .filter(|event| period_of(event.end, length) < period)
+        .collect();
     for event in before {
         if event.has_begun {
             state.firing = Some(period_of(event.end, length));
@@ -219,7 +277,8 @@ pub fn state_before(events: &[FleetEvent], period: u64, length: Duration, action
     state
 }
 
-/// Returns the reason that daemons record for a rule's actions. The next process recognizes the actions by it.
+/// Returns the reason that daemons record for a rule's actions. The next process recognizes the
+/// actions by it.
 pub fn reason(rule: &str, end: i64) -> String {
     let time = Timestamp::from_nanosecond(end.into()).unwrap_or_default();
     format!("fleet rule {rule}, {time}")
@@ -234,14 +293,20 @@ pub fn reason_back(rule: &str, end: i64) -> String {
 }
 
 impl FleetEvent {
-    /// Parses the reason of a change; `None` for a change by somebody else. `is_put` is true if a probe was created or
-    /// replaced.
+    /// Parses the reason of a change; `None` for a change by somebody else. `is_put` is true if a
+    /// probe was created or replaced.
     pub fn of_reason(reason: &str, rule: &str, is_put: bool) -> Option<Self> {
-        let time = reason.strip_prefix("fleet rule ")?.strip_prefix(rule)?.strip_prefix(", ")?;
+        let time = reason
+            .strip_prefix("fleet rule ")?
+            .strip_prefix(rule)?
+            .strip_prefix(", ")?;
         let back = time.strip_suffix(BACK);
         let time: Timestamp = back.unwrap_or(time).parse().ok()?;
         let end = i64::try_from(time.as_nanosecond()).ok()?;
-        Some(Self { end, has_begun: is_put && back.is_none() })
+        Some(Self {
+            end,
+            has_begun: is_put && back.is_none(),
+        })
     }
 }
 

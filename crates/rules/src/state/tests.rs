@@ -20,15 +20,20 @@ fn rule(windows: u32, cooldown: u32, until: bool, most: u32) -> Rule {
 }
 
 fn said(when: bool, until: bool) -> Result<Judgement, String> {
-    Ok(Judgement { when, until, missing: None })
+    Ok(Judgement {
+        when,
+        until,
+        missing: None,
+    })
 }
 
 #[test]
 fn a_rule_fires_after_so_many_windows_and_ends() {
     let rule = rule(2, 10, true, 20);
     let mut state = RuleState::default();
-    let mut step =
-        |window: u64, when, until| state.step(&rule, window, window as i64 * SECOND, said(when, until));
+    let mut step = |window: u64, when, until| {
+        state.step(&rule, window, window as i64 * SECOND, said(when, until))
+    };
     assert_eq!(step(1, true, false), None);
     assert_eq!(step(2, false, false), None);
     assert_eq!(step(3, true, false), None);
@@ -46,15 +51,40 @@ fn a_rule_that_fires_too_often_or_fails_stops() {
     let often = rule(1, 0, false, 5);
     let mut state = RuleState::default();
     let decisions: Vec<_> = (1..10)
-        .filter_map(|window| state.step(&often, window, SECOND, said(window % 2 == 1, window % 2 == 0)))
+        .filter_map(|window| {
+            state.step(
+                &often,
+                window,
+                SECOND,
+                said(window % 2 == 1, window % 2 == 0),
+            )
+        })
         .collect();
     assert_eq!(decisions.len(), 4, "{decisions:?}");
-    assert!(state.stopped.as_ref().is_some_and(|why| why.contains("more than 5 actions")), "{state:?}");
+    assert!(
+        state
+            .stopped
+            .as_ref()
+            .is_some_and(|why| why.contains("more than 5 actions")),
+        "{state:?}"
+    );
     let mut state = RuleState::default();
-    assert_eq!(state.step(&often, 1, 0, said(true, false)), Some(Decision::Fire { window: 1 }));
+    assert_eq!(
+        state.step(&often, 1, 0, said(true, false)),
+        Some(Decision::Fire { window: 1 })
+    );
     let fails = || Err("no such key".to_owned());
-    assert_eq!([state.step(&often, 2, 0, fails()), state.step(&often, 3, 0, fails())], [None; 2]);
-    assert_eq!(state.step(&often, 4, 0, fails()), Some(Decision::End { fired_at: 1 }));
+    assert_eq!(
+        [
+            state.step(&often, 2, 0, fails()),
+            state.step(&often, 3, 0, fails())
+        ],
+        [None; 2]
+    );
+    assert_eq!(
+        state.step(&often, 4, 0, fails()),
+        Some(Decision::End { fired_at: 1 })
+    );
     assert!(state.stopped.is_some_and(|why| why.contains("no such key")));
 }
 
@@ -69,17 +99,23 @@ fn a_clock_that_is_set_back_costs_one_cooldown() {
     for window in [1, 3] {
         let at = DAY + 3600 * window as i64;
         assert_eq!(step(window, at, true), Some(Decision::Fire { window }));
-        assert_eq!(step(window + 1, at + 1, false), Some(Decision::End { fired_at: window }));
+        assert_eq!(
+            step(window + 1, at + 1, false),
+            Some(Decision::End { fired_at: window })
+        );
     }
     assert_eq!(step(5, 100, true), None, "the cooldown begins again");
     assert_eq!(step(6, 109, true), None);
-    assert_eq!(step(7, 110 + 3600, true), Some(Decision::Fire { window: 7 }));
+    assert_eq!(
+        step(7, 110 + 3600, true),
+        Some(Decision::Fire { window: 7 })
+    );
 }
 
 proptest! {
-    /// These rules hold for all windows: firings and ends take turns, each after enough windows and the cooldown. No
-    /// hour has more actions than allowed. A daemon that judges windows again, from any stored state, decides nothing
-    /// anew.
+    /// These rules hold for all windows: firings and ends take turns, each after enough windows and
+    /// the cooldown. No hour has more actions than allowed. A daemon that judges windows again,
+    /// from any stored state, decides nothing anew.
     #[test]
     fn decisions_keep_their_rules(
         windows in 1_u32..4, cooldown in 0_u32..30, until: bool, most in 2_u32..12,

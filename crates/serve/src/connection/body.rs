@@ -18,21 +18,21 @@ use crate::connection::progress::ConnectionProgress;
 #[error("the body took longer than {} s (--body-timeout)", .0.as_secs())]
 pub struct TooSlow(pub Duration);
 
-/// The number of bytes of a refused body that are read and dropped: a client that is still sending when the
-/// connection closes would not see the answer.
+/// The number of bytes of a refused body that are read and dropped: a client that is still sending
+/// when the connection closes would not see the answer.
 const DRAIN: usize = 64 << 20;
 /// The longest total time for reading such a body.
 const DRAIN_TIME: Duration = Duration::from_secs(10);
 /// The longest pause between two parts of such a body.
 const DRAIN_PAUSE: Duration = Duration::from_millis(500);
 
-/// The body of a request while its handler reads it. The bytes that the handler does not read are in [`Rest`]
-/// afterwards.
+/// The body of a request while its handler reads it. The bytes that the handler does not read are
+/// in [`Rest`] afterwards.
 #[derive(Debug)]
 pub struct Upload {
     body: Option<Incoming>,
-    /// True if the client sends the body without a request for it (`Expect: 100-continue`), or after that
-    /// request.
+    /// True if the client sends the body without a request for it (`Expect: 100-continue`), or
+    /// after that request.
     is_sent: bool,
     limit: Duration,
     timer: Pin<Box<Sleep>>,
@@ -53,7 +53,13 @@ pub struct Answered {
 impl Upload {
     /// Makes a body that fails with [`TooSlow`] if it takes longer than `limit`.
     pub fn new(body: Incoming, is_sent: bool, limit: Duration, rest: Rest) -> Self {
-        Self { body: Some(body), is_sent, limit, timer: Box::pin(tokio::time::sleep(limit)), rest }
+        Self {
+            body: Some(body),
+            is_sent,
+            limit,
+            timer: Box::pin(tokio::time::sleep(limit)),
+            rest,
+        }
     }
 }
 
@@ -66,19 +72,29 @@ impl hyper::body::Body for Upload {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         self.is_sent = true;
-        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let Some(body) = &mut self.body else {
+            return Poll::Ready(None);
+        };
         if let Poll::Ready(frame) = Pin::new(body).poll_frame(context) {
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
-        self.timer.as_mut().poll(context).map(|()| Some(Err(TooSlow(self.limit).into())))
+        self.timer
+            .as_mut()
+            .poll(context)
+            .map(|()| Some(Err(TooSlow(self.limit).into())))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(hyper::body::Body::is_end_stream)
+        self.body
+            .as_ref()
+            .is_none_or(hyper::body::Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.as_ref().map(hyper::body::Body::size_hint).unwrap_or_default()
+        self.body
+            .as_ref()
+            .map(hyper::body::Body::size_hint)
+            .unwrap_or_default()
     }
 }
 
@@ -89,16 +105,20 @@ impl Drop for Upload {
 }
 
 impl Rest {
-    /// Reads and drops data in transit, within limits. Meanwhile the connection may be ended to make room for
-    /// others, because a client needs no credential to send a body slowly.
+    /// Reads and drops data in transit, within limits. Meanwhile the connection may be ended to
+    /// make room for others, because a client needs no credential to send a body slowly.
     pub async fn drain(&self, progress: &ConnectionProgress) {
-        let Some(mut body) = self.0.lock().take() else { return };
+        let Some(mut body) = self.0.lock().take() else {
+            return;
+        };
         progress.rest();
         let read = async {
             let mut left = DRAIN;
             while let Ok(Some(Ok(frame))) = timeout(DRAIN_PAUSE, body.frame()).await {
                 let bytes = frame.data_ref().map_or(0, Bytes::len);
-                let Some(rest) = left.checked_sub(bytes) else { break };
+                let Some(rest) = left.checked_sub(bytes) else {
+                    break;
+                };
                 left = rest;
             }
         };

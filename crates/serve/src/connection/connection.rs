@@ -32,8 +32,8 @@ use twinprobe_access::Peer;
 const HEAD: usize = 16 << 10;
 /// The most bytes of an answer that wait for the client.
 const BUFFER: usize = 64 << 10;
-/// The time for which a connection is read after its last answer: a close with data in transit would take the
-/// answer from the client.
+/// The time for which a connection is read after its last answer: a close with data in transit
+/// would take the answer from the client.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// The time for the rest of a request's head once the daemon stops.
@@ -44,8 +44,8 @@ pub trait ClientSocket: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> ClientSocket for S {}
 
-/// Answers requests until the client leaves or takes too long, or until the daemon stops (`stopped` becomes true).
-/// Returns the reason if the client took too long.
+/// Answers requests until the client leaves or takes too long, or until the daemon stops (`stopped`
+/// becomes true). Returns the reason if the client took too long.
 pub async fn serve(
     socket: Box<dyn ClientSocket>,
     router: Router,
@@ -54,8 +54,9 @@ pub async fn serve(
     mut stopped: watch::Receiver<bool>,
 ) -> Option<Cut> {
     let shared = Arc::clone(&progress);
-    let service =
-        service_fn(move |request| answer(router.clone(), peer.clone(), Arc::clone(&shared), request));
+    let service = service_fn(move |request| {
+        answer(router.clone(), peer.clone(), Arc::clone(&shared), request)
+    });
     let mut connection = http1::Builder::new()
         // The deadlines are those of `ConnectionProgress`.
         .header_read_timeout(None)
@@ -70,7 +71,9 @@ pub async fn serve(
                 return Poll::Ready(None);
             }
             // The deadline may have moved with the connection's last step.
-            let Some((deadline, overdue)) = progress.deadline() else { return Poll::Pending };
+            let Some((deadline, overdue)) = progress.deadline() else {
+                return Poll::Pending;
+            };
             let last = last.filter(|_| overdue != Cut::Write);
             let deadline = last.map_or(deadline, |last| deadline.min(last));
             if timer.deadline() != deadline {
@@ -114,7 +117,12 @@ async fn answer(
         Body::empty()
     } else {
         let is_sent = !parts.headers.contains_key(header::EXPECT);
-        Body::new(Upload::new(body, is_sent, progress.limits.body_timeout, rest.clone()))
+        Body::new(Upload::new(
+            body,
+            is_sent,
+            progress.limits.body_timeout,
+            rest.clone(),
+        ))
     };
     let span = tracing::error_span!("request", id = id.as_str());
     let answered = TowerToHyperService::new(router).call(Request::from_parts(parts, body));
@@ -127,7 +135,8 @@ async fn answer(
 /// Refuses a connection for lack of room.
 pub async fn refuse(mut socket: Box<dyn ClientSocket>, Full { option, limit }: Full) {
     let status = StatusCode::TOO_MANY_REQUESTS;
-    let detail = format!("{limit} connections are open, which is the limit ({option}); try again later");
+    let detail =
+        format!("{limit} connections are open, which is the limit ({option}); try again later");
     let body = serde_json::to_string(&Problem::new(status, detail)).unwrap_or_default();
     let answer = format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\nretry-after: 1\r\n\

@@ -34,7 +34,11 @@ pub enum Cut {
 impl ConnectionCounts {
     pub fn new(registry: &mut Registry) -> Self {
         let counts = Self::default();
-        registry.register("twinprobe_http_connections", "Connections that are open", counts.open.clone());
+        registry.register(
+            "twinprobe_http_connections",
+            "Connections that are open",
+            counts.open.clone(),
+        );
         registry.register(
             "twinprobe_http_connections_cut",
             "Connections that the daemon has ended before their clients did",

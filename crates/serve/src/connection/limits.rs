@@ -8,8 +8,8 @@ pub struct ConnectionLimits {
     /// Connections at a time
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_connections: u32,
-    /// Connections at a time of one client; a client is an address (an IPv6 network of 64 bits) or a user of
-    /// this host
+    /// Connections at a time of one client; a client is an address (an IPv6 network of 64 bits) or
+    /// a user of this host
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_connections_per_client: u32,
     /// Time for the TLS handshake and the head of a request
@@ -18,8 +18,8 @@ pub struct ConnectionLimits {
     /// Time for the body of a request
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub body_timeout: Duration,
-    /// Time that an answer waits for a client that reads nothing; over longer times a client must read 2 KiB
-    /// per second
+    /// Time that an answer waits for a client that reads nothing; over longer times a client must
+    /// read 2 KiB per second
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub write_timeout: Duration,
     /// Time that a connection may be idle between two requests
@@ -31,12 +31,19 @@ pub struct ConnectionLimits {
 const SCRAPERS: u32 = 8;
 
 impl ConnectionLimits {
-    /// Returns the limits of clients that need no credential. They have separate places, so that they take
-    /// none of clients with a credential.
+    /// Returns the limits of clients that need no credential. They have separate places, so that
+    /// they take none of clients with a credential.
     pub fn of_scrapers(self) -> Self {
         let share = |places: u32| (places / SCRAPERS).max(1);
-        let (all, each) = (share(self.max_connections), share(self.max_connections_per_client));
-        Self { max_connections: all, max_connections_per_client: each, ..self }
+        let (all, each) = (
+            share(self.max_connections),
+            share(self.max_connections_per_client),
+        );
+        Self {
+            max_connections: all,
+            max_connections_per_client: each,
+            ..self
+        }
     }
 }
 

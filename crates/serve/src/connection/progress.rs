@@ -1,5 +1,5 @@
-//! The phase of a connection and its deadline: this ends half-open connections, idle ones and those whose
-//! client does not take its answer.
+//! The phase of a connection and its deadline: this ends half-open connections, idle ones and those
+//! whose client does not take its answer.
 
 use std::time::Duration;
 
@@ -52,7 +52,10 @@ impl ConnectionProgress {
             patience: limits.write_timeout,
             blocked: None,
         };
-        Self { limits, state: Mutex::new(state) }
+        Self {
+            limits,
+            state: Mutex::new(state),
+        }
     }
 
     /// Notes that the client has sent something.
@@ -89,7 +92,9 @@ impl ConnectionProgress {
     /// Notes that the client has taken this number of bytes.
     pub fn taken(&self, bytes: usize) {
         let mut state = self.state.lock();
-        let Some(since) = state.blocked.take() else { return };
+        let Some(since) = state.blocked.take() else {
+            return;
+        };
         let earned = Duration::from_secs(bytes as u64) / SLOWEST;
         let left = state.patience.saturating_sub(since.elapsed());
         state.patience = (left + earned).min(self.limits.write_timeout);
@@ -102,7 +107,9 @@ impl ConnectionProgress {
             return Some((since + state.patience, Cut::Write));
         }
         match state.phase {
-            Phase::Fresh | Phase::Head => Some((state.since + self.limits.header_timeout, Cut::Head)),
+            Phase::Fresh | Phase::Head => {
+                Some((state.since + self.limits.header_timeout, Cut::Head))
+            }
             Phase::Idle => Some((state.since + self.limits.idle_timeout, Cut::Idle)),
             // The server bounds the time for the rest of a body.
             Phase::Active | Phase::Rest => None,
@@ -136,7 +143,9 @@ mod tests {
     };
 
     fn left(progress: &ConnectionProgress) -> Option<(u64, Cut)> {
-        progress.deadline().map(|(at, reason)| ((at - Instant::now()).as_secs(), reason))
+        progress
+            .deadline()
+            .map(|(at, reason)| ((at - Instant::now()).as_secs(), reason))
     }
 
     #[tokio::test(start_paused = true)]
@@ -144,7 +153,11 @@ mod tests {
         let progress = ConnectionProgress::new(LIMITS);
         tokio::time::advance(Duration::from_secs(3)).await;
         progress.received();
-        assert_eq!(left(&progress), Some((7, Cut::Head)), "bytes that trickle in win no time");
+        assert_eq!(
+            left(&progress),
+            Some((7, Cut::Head)),
+            "bytes that trickle in win no time"
+        );
         progress.begin();
         assert_eq!(left(&progress), None);
         progress.end();

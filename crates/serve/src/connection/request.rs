@@ -1,4 +1,5 @@
-//! The number of each request. It connects the answer with lines in the log and in the client's own log.
+//! The number of each request. It connects the answer with lines in the log and in the client's own
+//! log.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::LazyLock;
@@ -10,7 +11,8 @@ pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The largest length of an id that a client chooses.
 const LONGEST: usize = 64;
 
-/// The number of a request, in the extensions of the request. Letters, digits, `-`, `_` and `.` only.
+/// The number of a request, in the extensions of the request. Letters, digits, `-`, `_` and `.`
+/// only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestId(pub HeaderValue);
 
@@ -28,7 +30,10 @@ impl RequestId {
         /// Hash keys that differ in each process.
         static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        let id = format!("{:016x}", KEYS.hash_one(COUNT.fetch_add(1, Ordering::Relaxed)));
+        let id = format!(
+            "{:016x}",
+            KEYS.hash_one(COUNT.fetch_add(1, Ordering::Relaxed))
+        );
         Self(HeaderValue::try_from(id).unwrap_or_else(|_| HeaderValue::from_static("0")))
     }
 
@@ -49,7 +54,8 @@ mod tests {
     #[test]
     fn a_client_chooses_plain_numbers_only() {
         let of = |id: &str| {
-            let headers = HeaderMap::from_iter([(X_REQUEST_ID, HeaderValue::try_from(id).unwrap())]);
+            let headers =
+                HeaderMap::from_iter([(X_REQUEST_ID, HeaderValue::try_from(id).unwrap())]);
             RequestId::of(&headers).as_str().to_owned()
         };
         assert_eq!(of("a-B_3.z"), "a-B_3.z");

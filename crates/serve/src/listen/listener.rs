@@ -29,17 +29,19 @@ use crate::listen::options::Address;
 use crate::listen::tls::{self, Tls};
 use twinprobe_access::{KnownProcess, Peer, PeerOrigin};
 
-/// The time after which a silent peer gets a question whether it still exists, and the time between two such
-/// questions.
+/// The time after which a silent peer gets a question whether it still exists, and the time between
+/// two such questions.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// The number of bytes of an answer that the kernel keeps and has not sent yet.
 const UNSENT: u32 = 128 << 10;
-/// The number of connections that the kernel lets wait to be accepted. Clients beyond it would try again after a second.
+/// The number of connections that the kernel lets wait to be accepted. Clients beyond it would try
+/// again after a second.
 const BACKLOG: u32 = 4096;
-/// The most connections that receive a refusal at the same time; further ones are closed without an answer.
+/// The most connections that receive a refusal at the same time; further ones are closed without an
+/// answer.
 const REFUSALS: usize = 32;
-/// The pause after the kernel has refused a connection, for lack of descriptors or memory. A connection keeps its descriptor
-/// at least for this time, so that it can send a request.
+/// The pause after the kernel has refused a connection, for lack of descriptors or memory. A
+/// connection keeps its descriptor at least for this time, so that it can send a request.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A bound address and the service there.
@@ -72,13 +74,22 @@ enum AcceptedStream {
 }
 
 impl Listener {
-    /// Binds an address. `group` may use a Unix socket, and root; TCP connections are encrypted if there is a `tls`.
-    pub fn bind(address: &Address, group: Option<u32>, tls: Option<Arc<Tls>>) -> anyhow::Result<Self> {
+    /// Binds an address. `group` may use a Unix socket, and root; TCP connections are encrypted if
+    /// there is a `tls`.
+    pub fn bind(
+        address: &Address,
+        group: Option<u32>,
+        tls: Option<Arc<Tls>>,
+    ) -> anyhow::Result<Self> {
         match address {
             Address::Unix(path) => {
                 let bound = bind_unix(path, group);
-                let listener = bound.with_context(|| format!("can't listen on {}", path.display()))?;
-                Ok(Self { socket: Bound::Unix(listener, path.clone()), tls: None })
+                let listener =
+                    bound.with_context(|| format!("can't listen on {}", path.display()))?;
+                Ok(Self {
+                    socket: Bound::Unix(listener, path.clone()),
+                    tls: None,
+                })
             }
             Address::Tcp(address) => Self::bind_tcp(*address, tls),
         }
@@ -86,13 +97,20 @@ impl Listener {
 
     pub fn bind_tcp(address: SocketAddr, tls: Option<Arc<Tls>>) -> anyhow::Result<Self> {
         let bind = || {
-            let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+            let socket = if address.is_ipv4() {
+                TcpSocket::new_v4()
+            } else {
+                TcpSocket::new_v6()
+            }?;
             socket.set_reuseaddr(true)?;
             socket.bind(address)?;
             socket.listen(BACKLOG)
         };
         let listener = bind().with_context(|| format!("can't listen on {address}"))?;
-        Ok(Self { socket: Bound::Tcp(listener), tls })
+        Ok(Self {
+            socket: Bound::Tcp(listener),
+            tls,
+        })
     }
 
     /// Returns the file of a Unix socket.
@@ -142,7 +160,11 @@ impl Listener {
                     continue;
                 }
             };
-            let (tls, counts, limits) = (self.tls.clone(), connections.counts.clone(), connections.limits);
+            let (tls, counts, limits) = (
+                self.tls.clone(),
+                connections.counts.clone(),
+                connections.limits,
+            );
             match connections.admit(ClientKey::from(&origin)) {
                 Ok(place) => {
                     let id = place.id;
@@ -164,7 +186,9 @@ impl Listener {
                 }
                 Err(full) => {
                     counts.cut(Cut::Refused);
-                    let Ok(permit) = Arc::clone(&refusals).try_acquire_owned() else { continue };
+                    let Ok(permit) = Arc::clone(&refusals).try_acquire_owned() else {
+                        continue;
+                    };
                     tasks.spawn(async move {
                         let _permit = permit;
                         let progress = Arc::new(ConnectionProgress::new(limits));
@@ -186,8 +210,10 @@ impl Listener {
             Bound::Unix(listener, _) => listener.as_fd(),
             Bound::Tcp(listener) => listener.as_fd(),
         };
-        let waiting =
-            poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], Some(&Timespec::default()));
+        let waiting = poll(
+            &mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)],
+            Some(&Timespec::default()),
+        );
         // An error says nothing about clients, so there may be one.
         waiting.map_or(true, |ready| ready > 0)
     }
@@ -198,13 +224,22 @@ impl Listener {
                 let (socket, _) = listener.accept().await?;
                 let peer = socket.peer_cred()?;
                 let (uid, gid, pid) = (peer.uid(), peer.gid(), peer.pid());
-                let origin = PeerOrigin::Unix { uid, gid, pid, known: KnownProcess::of(uid, pid) };
+                let origin = PeerOrigin::Unix {
+                    uid,
+                    gid,
+                    pid,
+                    known: KnownProcess::of(uid, pid),
+                };
                 Ok((AcceptedStream::Unix(socket), origin))
             }
             Bound::Tcp(listener) => {
                 let (socket, client) = listener.accept().await?;
                 let local = socket.local_addr()?;
-                let origin = PeerOrigin::Tcp { client, local, encrypted: self.tls.is_some() };
+                let origin = PeerOrigin::Tcp {
+                    client,
+                    local,
+                    encrypted: self.tls.is_some(),
+                };
                 Ok((AcceptedStream::Tcp(socket), origin))
             }
         }
@@ -213,15 +248,17 @@ impl Listener {
 
 /// Tells whether the client has hung up before it was accepted.
 fn is_of_client(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, InvalidInput, NotConnected};
+    use io::ErrorKind::{
+        ConnectionAborted, ConnectionRefused, ConnectionReset, InvalidInput, NotConnected,
+    };
     matches!(
         error.kind(),
         ConnectionAborted | ConnectionRefused | ConnectionReset | InvalidInput | NotConnected
     )
 }
 
-/// Sets the options of a socket, and does the TLS handshake if the address has TLS, within the time for a
-/// request's head.
+/// Sets the options of a socket, and does the TLS handshake if the address has TLS, within the time
+/// for a request's head.
 async fn open(
     socket: AcceptedStream,
     origin: PeerOrigin,
@@ -231,33 +268,45 @@ async fn open(
     let peer = |names| Peer { origin, names };
     let (socket, tls) = match (socket, tls) {
         (AcceptedStream::Unix(socket), _) => {
-            return Ok((Box::new(Watched::new(socket, Arc::clone(progress))), peer(Arc::default())));
+            return Ok((
+                Box::new(Watched::new(socket, Arc::clone(progress))),
+                peer(Arc::default()),
+            ));
         }
         (AcceptedStream::Tcp(socket), tls) => {
             let options = SockRef::from(&socket);
             options.set_tcp_nodelay(true)?;
             options.set_tcp_notsent_lowat(UNSENT)?;
-            let keep_alive = TcpKeepalive::new().with_time(KEEP_ALIVE).with_interval(KEEP_ALIVE);
+            let keep_alive = TcpKeepalive::new()
+                .with_time(KEEP_ALIVE)
+                .with_interval(KEEP_ALIVE);
             options.set_tcp_keepalive(&keep_alive.with_retries(3))?;
             (Watched::new(socket, Arc::clone(progress)), tls)
         }
     };
-    let Some(tls) = tls else { return Ok((Box::new(socket), peer(Arc::default()))) };
-    let Some((deadline, _)) = progress.deadline() else { return Err(io::ErrorKind::TimedOut.into()) };
+    let Some(tls) = tls else {
+        return Ok((Box::new(socket), peer(Arc::default())));
+    };
+    let Some((deadline, _)) = progress.deadline() else {
+        return Err(io::ErrorKind::TimedOut.into());
+    };
     let socket = timeout_at(deadline, tls.acceptor().accept(socket)).await??;
     let names = tls::names(socket.get_ref().1.peer_certificates());
     Ok((Box::new(socket), peer(names)))
 }
 
-/// Binds a Unix socket of mode 0660. Replaces the file of a daemon that has ended, never that of one that still accepts
-/// connections.
+/// Binds a Unix socket of mode 0660. Replaces the file of a daemon that has ended, never that of
+/// one that still accepts connections.
 fn bind_unix(path: &Path, group: Option<u32>) -> io::Result<UnixListener> {
     if let Some(parent) = path.parent() {
-        let made: Vec<&Path> = parent.ancestors().take_while(|directory| !directory.exists()).collect();
+        let made: Vec<&Path> = parent
+            .ancestors()
+            .take_while(|directory| !directory.exists())
+            .collect();
         std::fs::create_dir_all(parent)?;
         private::owned(parent)?;
-        // The group must be able to pass the directories that the daemon makes for the socket. Existing
-        // directories stay unchanged.
+        // The group must be able to pass the directories that the daemon makes for the socket.
+        // Existing directories stay unchanged.
         for directory in made.iter().filter(|_| group.is_some()) {
             std::os::unix::fs::chown(directory, None, group)?;
             std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o710))?;
@@ -265,7 +314,10 @@ fn bind_unix(path: &Path, group: Option<u32>) -> io::Result<UnixListener> {
     }
     if std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another daemon listens there"));
+            return Err(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                "another daemon listens there",
+            ));
         }
         std::fs::remove_file(path)?;
     }

@@ -12,9 +12,14 @@ use crate::connection::limits::ConnectionLimits;
 #[derive(Clone, Debug, clap::Args)]
 pub struct ListenOptions {
     /// Address to listen on; may be given several times
-    #[arg(long, value_name = "unix:/PATH|IP:PORT", default_value = "unix:/run/twinprobe/twinprobe.sock")]
+    #[arg(
+        long,
+        value_name = "unix:/PATH|IP:PORT",
+        default_value = "unix:/run/twinprobe/twinprobe.sock"
+    )]
     pub listen: Vec<Address>,
-    /// Address of /metrics, /healthz and /readyz alone, without credentials; may be given several times
+    /// Address of /metrics, /healthz and /readyz alone, without credentials; may be given several
+    /// times
     #[arg(long, value_name = "IP:PORT")]
     pub listen_metrics: Vec<SocketAddr>,
     /// Certificate, with its chain, for the TCP addresses of --listen (PEM)
@@ -52,7 +57,9 @@ impl FromStr for Address {
                 Err("the path of a Unix socket must be absolute".into())
             };
         }
-        text.parse().map(Self::Tcp).map_err(|_| "neither unix:/PATH nor IP:PORT".into())
+        text.parse()
+            .map(Self::Tcp)
+            .map_err(|_| "neither unix:/PATH nor IP:PORT".into())
     }
 }
 
@@ -63,7 +70,9 @@ impl ListenOptions {
             return Ok(());
         }
         for address in &self.listen {
-            let Address::Tcp(address) = address else { continue };
+            let Address::Tcp(address) = address else {
+                continue;
+            };
             if !has_tokens && self.client_ca.is_none() {
                 bail!(
                     "everybody who reaches {address} would control this host, each user and container on it included; \
@@ -95,13 +104,17 @@ mod tests {
     }
 
     fn options(arguments: &str) -> Result<ListenOptions, clap::Error> {
-        Options::try_parse_from(["serve"].into_iter().chain(arguments.split_whitespace())).map(|o| o.options)
+        Options::try_parse_from(["serve"].into_iter().chain(arguments.split_whitespace()))
+            .map(|o| o.options)
     }
 
     #[test]
     fn addresses_are_unix_paths_or_sockets() {
         assert_eq!("unix:/run/x".parse(), Ok(Address::Unix("/run/x".into())));
-        assert_eq!("127.0.0.1:0".parse(), Ok(Address::Tcp(([127, 0, 0, 1], 0).into())));
+        assert_eq!(
+            "127.0.0.1:0".parse(),
+            Ok(Address::Tcp(([127, 0, 0, 1], 0).into()))
+        );
         for bad in ["unix:x", "localhost:80", "80", ""] {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
         }
@@ -118,19 +131,33 @@ mod tests {
             ("127.0.0.1:80", true, "", true),
             ("[::ffff:127.0.0.1]:80", true, "", true),
             ("127.0.0.1:80", false, TLS, false),
-            ("127.0.0.1:80", false, "--tls-cert c --tls-key k --client-ca a", true),
+            (
+                "127.0.0.1:80",
+                false,
+                "--tls-cert c --tls-key k --client-ca a",
+                true,
+            ),
             ("0.0.0.0:80", true, "", false),
             ("[::]:80", true, "", false),
             ("192.0.2.1:80", true, "", false),
             ("0.0.0.0:80", false, TLS, false),
             ("0.0.0.0:80", true, TLS, true),
-            ("0.0.0.0:80", false, "--tls-cert c --tls-key k --client-ca a", true),
+            (
+                "0.0.0.0:80",
+                false,
+                "--tls-cert c --tls-key k --client-ca a",
+                true,
+            ),
             ("0.0.0.0:80", false, "--insecure", true),
             ("unix:/run/x --listen 127.0.0.1:80", false, "", false),
             ("unix:/run/x --listen-metrics 0.0.0.0:80", false, "", true),
         ] {
             let options = options(&format!("--listen {addresses} {others}")).unwrap();
-            assert_eq!(options.check(tokens).is_ok(), is_allowed, "{addresses} {tokens} {others}");
+            assert_eq!(
+                options.check(tokens).is_ok(),
+                is_allowed,
+                "{addresses} {tokens} {others}"
+            );
         }
     }
 

@@ -7,10 +7,14 @@ use serde_json::Value;
 
 /// The whole file.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "an object with `from` and `to`")]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "camelCase",
+    expecting = "an object with `from` and `to`"
+)]
 pub struct StreamDocument {
-    /// The name of the stream for daemons and receivers. Daemons know the stream as a collector of this
-    /// name.
+    /// The name of the stream for daemons and receivers. Daemons know the stream as a collector of
+    /// this name.
     pub name: Option<String>,
     #[serde(default)]
     pub from: SourceDocument,
@@ -30,7 +34,12 @@ pub struct StreamDocument {
 
 /// The daemons, and the patterns of their probes.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", default, expecting = "an object with `servers`")]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "camelCase",
+    default,
+    expecting = "an object with `servers`"
+)]
 pub struct SourceDocument {
     pub servers: Vec<String>,
     /// A file with one daemon on each line: URL, or NAME URL.

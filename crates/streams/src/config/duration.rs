@@ -17,7 +17,11 @@ pub const fn ten_seconds() -> Duration {
 pub fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let value = Value::deserialize(deserializer)?;
     let time = value.as_str().and_then(parse);
-    time.ok_or_else(|| D::Error::custom(format!("{value} is not a time; write it as 500ms, 10s, 5m or 1h")))
+    time.ok_or_else(|| {
+        D::Error::custom(format!(
+            "{value} is not a time; write it as 500ms, 10s, 5m or 1h"
+        ))
+    })
 }
 
 fn parse(text: &str) -> Option<Duration> {

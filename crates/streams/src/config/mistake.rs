@@ -15,8 +15,11 @@ pub struct StreamMistake {
 impl fmt::Display for StreamMistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [&self.place, &self.field, &self.message];
-        let parts: Vec<&str> =
-            parts.into_iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+        let parts: Vec<&str> = parts
+            .into_iter()
+            .map(String::as_str)
+            .filter(|part| !part.is_empty())
+            .collect();
         f.write_str(&parts.join(": "))
     }
 }

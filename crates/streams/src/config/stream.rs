@@ -70,7 +70,11 @@ impl MistakePlaces<'_> {
             let place = place_of(text, &field).map(|(line, column)| format!(":{line}:{column}"));
             format!("{}{}", path.display(), place.unwrap_or_default())
         });
-        self.mistakes.push(StreamMistake { place, field, message: message.into() });
+        self.mistakes.push(StreamMistake {
+            place,
+            field,
+            message: message.into(),
+        });
     }
 }
 
@@ -78,46 +82,92 @@ impl StreamConfig {
     /// Reads a file in YAML or JSON.
     pub fn read(path: &Path) -> Result<Self, StreamConfigError> {
         let one = |place: String, field: String, message: String| StreamConfigError {
-            mistakes: vec![StreamMistake { place, field, message }],
+            mistakes: vec![StreamMistake {
+                place,
+                field,
+                message,
+            }],
         };
         let shown = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| one(shown.clone(), String::new(), format!("can't be read: {error}")))?;
-        let mut places = MistakePlaces { file: Some((path, &text)), mistakes: Vec::new() };
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            one(
+                shown.clone(),
+                String::new(),
+                format!("can't be read: {error}"),
+            )
+        })?;
+        let mut places = MistakePlaces {
+            file: Some((path, &text)),
+            mistakes: Vec::new(),
+        };
         match parse_any_yaml::<StreamDocument>(text.as_bytes()) {
             Ok(document) => Self::checked(document, places),
-            Err(ParseError::Malformed { message, line, column }) => {
-                Err(one(format!("{shown}:{line}:{column}"), String::new(), message))
-            }
+            Err(ParseError::Malformed {
+                message,
+                line,
+                column,
+            }) => Err(one(
+                format!("{shown}:{line}:{column}"),
+                String::new(),
+                message,
+            )),
             Err(ParseError::Invalid(Rejection { findings, .. })) => {
                 for finding in findings {
                     places.add(finding.field.unwrap_or_default(), finding.message);
                 }
-                Err(StreamConfigError { mistakes: places.mistakes })
+                Err(StreamConfigError {
+                    mistakes: places.mistakes,
+                })
             }
         }
     }
 
     /// Applies the options of the command line.
     pub fn of_options(document: StreamDocument) -> Result<Self, StreamConfigError> {
-        Self::checked(document, MistakePlaces { file: None, mistakes: Vec::new() })
+        Self::checked(
+            document,
+            MistakePlaces {
+                file: None,
+                mistakes: Vec::new(),
+            },
+        )
     }
 
-    fn checked(document: StreamDocument, mut places: MistakePlaces<'_>) -> Result<Self, StreamConfigError> {
-        let StreamDocument { name, from, to, rules, notification_keys_file, memory, listen } = document;
+    fn checked(
+        document: StreamDocument,
+        mut places: MistakePlaces<'_>,
+    ) -> Result<Self, StreamConfigError> {
+        let StreamDocument {
+            name,
+            from,
+            to,
+            rules,
+            notification_keys_file,
+            memory,
+            listen,
+        } = document;
         let name = name.unwrap_or_else(|| NAME.to_owned());
         if !is_collector_name(&name) {
-            let rule = "1 to 64 letters, digits, '_', '.', '-' are allowed, a letter or digit first";
-            places.add("name", format!("{name:?} is not a name of a collector; {rule}"));
+            let rule =
+                "1 to 64 letters, digits, '_', '.', '-' are allowed, a letter or digit first";
+            places.add(
+                "name",
+                format!("{name:?} is not a name of a collector; {rule}"),
+            );
         }
         let keys = notification_keys_file.map(KeyFile);
         if let Some(Err(message)) = keys.as_ref().map(KeyFile::read) {
             places.add("notificationKeysFile", message);
         }
         let mut rules = rules_of(&rules, &mut places);
-        rules.iter_mut().for_each(|rule| rule.keys.clone_from(&keys));
-        let destinations =
-            if to.is_empty() && !rules.is_empty() { Vec::new() } else { destinations(to, &mut places) };
+        rules
+            .iter_mut()
+            .for_each(|rule| rule.keys.clone_from(&keys));
+        let destinations = if to.is_empty() && !rules.is_empty() {
+            Vec::new()
+        } else {
+            destinations(to, &mut places)
+        };
         let memory = memory_of(memory.as_ref(), &mut places);
         let listen = listen.and_then(|address| match address.parse() {
             Ok(address) => Some(address),
@@ -139,13 +189,26 @@ impl StreamConfig {
                 .collect(),
             false => patterns(&from.probes, &mut places),
         };
-        let SourceDocument { token_file, ca, cert, key, .. } = from;
-        let credentials = CredentialFiles { token_file, ca, cert, key };
+        let SourceDocument {
+            token_file,
+            ca,
+            cert,
+            key,
+            ..
+        } = from;
+        let credentials = CredentialFiles {
+            token_file,
+            ca,
+            cert,
+            key,
+        };
         if let Err((field, message)) = credentials.read() {
             places.add(format!("from.{field}"), message);
         }
         if !places.mistakes.is_empty() {
-            return Err(StreamConfigError { mistakes: places.mistakes });
+            return Err(StreamConfigError {
+                mistakes: places.mistakes,
+            });
         }
         let known = None;
         Ok(Self {
@@ -176,7 +239,9 @@ impl StreamConfig {
 /// Tells whether configurations of probes can have this name in `window.collectors`.
 fn is_collector_name(name: &str) -> bool {
     let may = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
-    name.len() <= 64 && name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(may)
+    name.len() <= 64
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(may)
 }
 
 fn rules_of(files: &[PathBuf], places: &mut MistakePlaces<'_>) -> Vec<NamedRule> {
@@ -184,7 +249,13 @@ fn rules_of(files: &[PathBuf], places: &mut MistakePlaces<'_>) -> Vec<NamedRule>
     for path in files {
         match NamedRule::read(path) {
             Ok(rule) if found.iter().any(|other| other.name == rule.name) => {
-                places.add("rules", format!("there are two rules {:?}, the names of their files", rule.name));
+                places.add(
+                    "rules",
+                    format!(
+                        "there are two rules {:?}, the names of their files",
+                        rule.name
+                    ),
+                );
             }
             Ok(rule) => found.push(rule),
             Err(mistakes) => places.mistakes.extend(mistakes),
@@ -204,14 +275,21 @@ fn destinations(to: Vec<Value>, places: &mut MistakePlaces<'_>) -> Vec<Destinati
     for (index, value) in to.into_iter().enumerate() {
         match Destination::read(value) {
             Ok(mut destination) => {
-                let same =
-                    found.iter().filter(|other| other.label.split('-').next() == Some(&destination.label));
+                let same = found
+                    .iter()
+                    .filter(|other| other.label.split('-').next() == Some(&destination.label));
                 let number = same.count() + 1;
                 if number > 1 {
                     destination.label = format!("{}-{number}", destination.label);
                 }
-                if found.iter().any(|other| other.identity == destination.identity) {
-                    places.add(format!("to[{index}]"), format!("{} is listed twice", destination.target));
+                if found
+                    .iter()
+                    .any(|other| other.identity == destination.identity)
+                {
+                    places.add(
+                        format!("to[{index}]"),
+                        format!("{} is listed twice", destination.target),
+                    );
                 }
                 found.push(destination);
             }
@@ -233,7 +311,10 @@ fn memory_of(memory: Option<&Value>, places: &mut MistakePlaces<'_>) -> usize {
     };
     match read {
         Ok(size) if size >= LEAST_MEMORY => return size,
-        Ok(size) => places.add("memory", format!("{size} bytes are too few; 1MiB is the least")),
+        Ok(size) => places.add(
+            "memory",
+            format!("{size} bytes are too few; 1MiB is the least"),
+        ),
         Err(message) => places.add("memory", message),
     }
     MEMORY
@@ -247,7 +328,10 @@ fn patterns(probes: &[String], places: &mut MistakePlaces<'_>) -> Vec<Pattern> {
         match Pattern::new(text) {
             Ok(pattern) => found.push(pattern),
             Err(error) => {
-                places.add(format!("from.probes[{index}]"), format!("{text:?} is not a pattern: {error}"));
+                places.add(
+                    format!("from.probes[{index}]"),
+                    format!("{text:?} is not a pattern: {error}"),
+                );
             }
         }
     }
@@ -286,17 +370,24 @@ fn servers(
         found.extend(server.map(|server| (server.to_string(), server)));
     }
     for (index, (name, server)) in found.iter().enumerate() {
-        if found[..index].iter().any(|(other, known)| other == name || known == server) {
+        if found[..index]
+            .iter()
+            .any(|(other, known)| other == name || known == server)
+        {
             places.add("from.servers", format!("{server} is listed twice"));
         }
     }
-    found.into_iter().map(|(name, server)| (name, server.into())).collect()
+    found
+        .into_iter()
+        .map(|(name, server)| (name, server.into()))
+        .collect()
 }
 
-/// Reads a file with a daemon on each line: URL, or NAME URL; `#` begins a comment. Labels after the URL are for
-/// fleets, and skipped.
+/// Reads a file with a daemon on each line: URL, or NAME URL; `#` begins a comment. Labels after
+/// the URL are for fleets, and skipped.
 fn servers_of(path: &PathBuf) -> Result<Vec<(String, Server)>, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let text =
+        std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let mut found = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let at = |what: String| format!("{}:{}: {what}", path.display(), number + 1);
@@ -305,17 +396,27 @@ fn servers_of(path: &PathBuf) -> Result<Vec<(String, Server)>, String> {
         let (name, address) = match &words[..] {
             [] => continue,
             [address] => (*address, *address),
-            [name, address, labels @ ..] => match labels.iter().find(|label| !label.contains('=')) {
-                None => (*name, *address),
-                Some(label) => {
-                    return Err(at(format!("{label:?} can't be a label; write URL, or NAME URL KEY=VALUE")));
+            [name, address, labels @ ..] => {
+                match labels.iter().find(|label| !label.contains('=')) {
+                    None => (*name, *address),
+                    Some(label) => {
+                        return Err(at(format!(
+                            "{label:?} can't be a label; write URL, or NAME URL KEY=VALUE"
+                        )));
+                    }
                 }
-            },
+            }
         };
-        let server = address.parse::<Server>().map_err(|error| at(format!("{address}: {error}")))?;
+        let server = address
+            .parse::<Server>()
+            .map_err(|error| at(format!("{address}: {error}")))?;
         found.push((name.to_owned(), server));
     }
-    if found.is_empty() { Err(format!("{} names no server", path.display())) } else { Ok(found) }
+    if found.is_empty() {
+        Err(format!("{} names no server", path.display()))
+    } else {
+        Ok(found)
+    }
 }
 
 #[cfg(test)]

@@ -15,9 +15,12 @@ pub enum TlsMode {
     Require,
 }
 
-/// True if this name or address, without a port, is one of this machine: connections to it do not leave the machine.
+/// True if this name or address, without a port, is one of this machine: connections to it do not
+/// leave the machine.
 pub fn is_here(host: &str) -> bool {
-    let is_loopback =
-        host.trim_matches(['[', ']']).parse().is_ok_and(|address: IpAddr| address.is_loopback());
+    let is_loopback = host
+        .trim_matches(['[', ']'])
+        .parse()
+        .is_ok_and(|address: IpAddr| address.is_loopback());
     host == "localhost" || is_loopback
 }

@@ -37,7 +37,9 @@ pub struct HttpAnswer {
 impl HttpAccess {
     /// Reads the files; contacts nothing yet.
     pub fn new(options: &HttpOptions) -> Result<Self, SendError> {
-        let builder = reqwest::Client::builder().timeout(PATIENCE).redirect(Policy::none());
+        let builder = reqwest::Client::builder()
+            .timeout(PATIENCE)
+            .redirect(Policy::none());
         let http = certified(builder, &options.certificates(), !options.is_plain())?;
         let url = Url::parse(&options.url);
         let mut url = url.map_err(|error| SendError::caused(options.address(), &error))?;
@@ -47,7 +49,9 @@ impl HttpAccess {
         let mut headers = HeaderMap::new();
         for (name, value) in &options.headers {
             // `HttpOptions::check` has refused all other names and values.
-            if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
+            if let (Ok(name), Ok(value)) =
+                (name.parse::<HeaderName>(), value.parse::<HeaderValue>())
+            {
                 headers.insert(name, value);
             }
         }
@@ -55,12 +59,25 @@ impl HttpAccess {
             headers.extend(headers_of(path, &read(path)?)?);
         }
         if let Some(path) = &options.token_file {
-            headers.insert(AUTHORIZATION, secret(path, &format!("Bearer {}", line(path)?))?);
+            headers.insert(
+                AUTHORIZATION,
+                secret(path, &format!("Bearer {}", line(path)?))?,
+            );
         }
-        let mut access = Self { http, url, headers, target: options.address().to_owned() };
+        let mut access = Self {
+            http,
+            url,
+            headers,
+            target: options.address().to_owned(),
+        };
         if let (Some(user), Some(path)) = (&options.user, &options.password_file) {
-            let request = access.http.post(&options.url).basic_auth(user, Some(line(path)?)).build();
-            let request = request.map_err(|error| SendError::caused("no HTTP", &error.without_url()))?;
+            let request = access
+                .http
+                .post(&options.url)
+                .basic_auth(user, Some(line(path)?))
+                .build();
+            let request =
+                request.map_err(|error| SendError::caused("no HTTP", &error.without_url()))?;
             access.headers.extend(request.headers().clone());
         }
         Ok(access)
@@ -71,7 +88,8 @@ impl HttpAccess {
         self.url.clone()
     }
 
-    /// Posts a body with these headers and those of the configuration. Returns the answer with any status.
+    /// Posts a body with these headers and those of the configuration. Returns the answer with any
+    /// status.
     pub async fn post(
         &self,
         url: Url,
@@ -84,9 +102,17 @@ impl HttpAccess {
             request = request.header(*name, *value);
         }
         // Headers in the configuration replace the headers of the request.
-        let response = request.headers(self.headers.clone()).send().await.map_err(failed)?;
+        let response = request
+            .headers(self.headers.clone())
+            .send()
+            .await
+            .map_err(failed)?;
         let (status, headers) = (response.status(), response.headers().clone());
-        Ok(HttpAnswer { status, headers, body: response.bytes().await.map_err(failed)? })
+        Ok(HttpAnswer {
+            status,
+            headers,
+            body: response.bytes().await.map_err(failed)?,
+        })
     }
 }
 
@@ -98,7 +124,9 @@ pub fn certified(
 ) -> Result<reqwest::Client, SendError> {
     // An error means that the process already has a cryptographic provider, which works as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let certificates = files.certificates().map_err(|(_, message)| SendError::new(message))?;
+    let certificates = files
+        .certificates()
+        .map_err(|(_, message)| SendError::new(message))?;
     let built = certificates.add_to(builder, is_tls).build();
     built.map_err(|error| SendError::caused("no HTTP (`ca` names a file with authorities)", &error))
 }
@@ -106,20 +134,34 @@ pub fn certified(
 /// Reads headers, one in each line: `NAME: VALUE`. An error names the line, and shows no value.
 fn headers_of(path: &Path, text: &[u8]) -> Result<HeaderMap, SendError> {
     let text = String::from_utf8_lossy(text);
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let lines = text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty());
     let headers = lines.map(|(index, line)| {
         let (name, value) = line.split_once(':').unwrap_or_default();
-        let header = name.trim().parse::<HeaderName>().ok().zip(value.trim().parse::<HeaderValue>().ok());
-        let (name, mut value) = header.filter(|(_, value)| !value.is_empty()).ok_or_else(|| {
-            let place = format!("{}:{}", path.display(), index + 1);
-            SendError::new(format!("{place}: a header is expected, as in X-Api-Key: SECRET"))
-        })?;
+        let header = name
+            .trim()
+            .parse::<HeaderName>()
+            .ok()
+            .zip(value.trim().parse::<HeaderValue>().ok());
+        let (name, mut value) = header
+            .filter(|(_, value)| !value.is_empty())
+            .ok_or_else(|| {
+                let place = format!("{}:{}", path.display(), index + 1);
+                SendError::new(format!(
+                    "{place}: a header is expected, as in X-Api-Key: SECRET"
+                ))
+            })?;
         value.set_sensitive(true);
         Ok((name, value))
     });
     let headers = headers.collect::<Result<HeaderMap, SendError>>()?;
     if headers.is_empty() {
-        return Err(SendError::new(format!("{} holds no header", path.display())));
+        return Err(SendError::new(format!(
+            "{} holds no header",
+            path.display()
+        )));
     }
     Ok(headers)
 }
@@ -127,7 +169,10 @@ fn headers_of(path: &Path, text: &[u8]) -> Result<HeaderMap, SendError> {
 /// Appends the query in a file to the query of a URL.
 fn add_query(url: &mut Url, more: &str) {
     let more = more.trim_start_matches('?');
-    let query = url.query().filter(|query| !query.is_empty()).map(|query| format!("{query}&{more}"));
+    let query = url
+        .query()
+        .filter(|query| !query.is_empty())
+        .map(|query| format!("{query}&{more}"));
     url.set_query(Some(query.as_deref().unwrap_or(more)));
 }
 
@@ -140,14 +185,21 @@ fn line(path: &Path) -> Result<String, SendError> {
     let text = String::from_utf8_lossy(&read(path)?).into_owned();
     let line = text.lines().next().unwrap_or_default().trim();
     if line.is_empty() {
-        return Err(SendError::new(format!("{} holds no secret", path.display())));
+        return Err(SendError::new(format!(
+            "{} holds no secret",
+            path.display()
+        )));
     }
     Ok(line.to_owned())
 }
 
 fn secret(path: &Path, text: &str) -> Result<HeaderValue, SendError> {
-    let mut value = HeaderValue::from_str(text)
-        .map_err(|_| SendError::new(format!("{}: a header can't hold this secret", path.display())))?;
+    let mut value = HeaderValue::from_str(text).map_err(|_| {
+        SendError::new(format!(
+            "{}: a header can't hold this secret",
+            path.display()
+        ))
+    })?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -160,8 +212,13 @@ mod tests {
     fn a_plain_connection_needs_no_authorities() {
         let none = CredentialFiles::default();
         assert!(certified(reqwest::Client::builder(), &none, false).is_ok());
-        let missing = CredentialFiles { ca: Some("/none.pem".into()), ..CredentialFiles::default() };
-        let error = certified(reqwest::Client::builder(), &missing, true).unwrap_err().to_string();
+        let missing = CredentialFiles {
+            ca: Some("/none.pem".into()),
+            ..CredentialFiles::default()
+        };
+        let error = certified(reqwest::Client::builder(), &missing, true)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("/none.pem"), "{error}");
     }
 
@@ -181,17 +238,31 @@ mod tests {
         options.check().unwrap();
         let access = HttpAccess::new(&options).unwrap();
         assert_eq!(
-            (access.headers["x-api-key"].as_bytes(), access.headers["x-scope-orgid"].as_bytes()),
+            (
+                access.headers["x-api-key"].as_bytes(),
+                access.headers["x-scope-orgid"].as_bytes()
+            ),
             (&b"hunter2"[..], &b"a"[..])
         );
-        assert_eq!(access.url().as_str(), "http://127.0.0.1:1/write?db=x&api_key=hunter3");
-        assert!(!format!("{:?}", access.headers).contains("hunter2") && !access.target.contains("hunter3"));
-        for (text, line) in
-            [("X-Api-Key hunter2\n", ":1:"), ("a: b\nX-Api-Key:\n", ":2:"), ("\n", "no header")]
-        {
+        assert_eq!(
+            access.url().as_str(),
+            "http://127.0.0.1:1/write?db=x&api_key=hunter3"
+        );
+        assert!(
+            !format!("{:?}", access.headers).contains("hunter2")
+                && !access.target.contains("hunter3")
+        );
+        for (text, line) in [
+            ("X-Api-Key hunter2\n", ":1:"),
+            ("a: b\nX-Api-Key:\n", ":2:"),
+            ("\n", "no header"),
+        ] {
             std::fs::write(at("headers"), text).unwrap();
             let error = HttpAccess::new(&options).unwrap_err().to_string();
-            assert!(error.contains(line) && !error.contains("hunter2"), "{error}");
+            assert!(
+                error.contains(line) && !error.contains("hunter2"),
+                "{error}"
+            );
         }
         options.url = "http://host/write".to_owned();
         assert_eq!(options.check().unwrap_err().0, "url");

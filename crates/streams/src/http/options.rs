@@ -31,15 +31,24 @@ pub struct HttpOptions {
 }
 
 impl HttpOptions {
-    /// Checks the rules that types do not express. Returns the field of a configuration and its mistake.
+    /// Checks the rules that types do not express. Returns the field of a configuration and its
+    /// mistake.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         let wrong = |field, message: &str| Err((field, message.to_owned()));
-        let parsed = Url::parse(&self.url).ok().filter(|url| ["http", "https"].contains(&url.scheme()));
+        let parsed = Url::parse(&self.url)
+            .ok()
+            .filter(|url| ["http", "https"].contains(&url.scheme()));
         let Some(url) = parsed else {
-            return wrong("url", "http://HOST:PORT/PATH or https://HOST:PORT/PATH is expected");
+            return wrong(
+                "url",
+                "http://HOST:PORT/PATH or https://HOST:PORT/PATH is expected",
+            );
         };
         if !url.username().is_empty() || url.password().is_some() {
-            return wrong("url", "a URL has no user and no password; write `user` and `passwordFile`");
+            return wrong(
+                "url",
+                "a URL has no user and no password; write `user` and `passwordFile`",
+            );
         }
         let is_plain = self.is_plain();
         for (field, file) in [("ca", &self.ca), ("cert", &self.cert), ("key", &self.key)] {
@@ -48,7 +57,10 @@ impl HttpOptions {
             }
         }
         if self.key.is_some() && self.cert.is_none() {
-            return wrong("key", "a private key needs its certificate: name it as `cert`");
+            return wrong(
+                "key",
+                "a private key needs its certificate: name it as `cert`",
+            );
         }
         if self.user.is_some() != self.password_file.is_some() {
             return wrong("user", "`user` and `passwordFile` go together");
@@ -56,18 +68,27 @@ impl HttpOptions {
         if self.token_file.is_some() && self.user.is_some() {
             return wrong("tokenFile", "a message has a token or a user, not both");
         }
-        let has_secret = [&self.token_file, &self.password_file, &self.headers_file, &self.query_file]
-            .iter()
-            .any(|file| file.is_some());
+        let has_secret = [
+            &self.token_file,
+            &self.password_file,
+            &self.headers_file,
+            &self.query_file,
+        ]
+        .iter()
+        .any(|file| file.is_some());
         if has_secret && is_plain && !url.host_str().is_some_and(is_here) {
-            return wrong("url", "a secret needs https: with http everybody on the way can read it");
+            return wrong(
+                "url",
+                "a secret needs https: with http everybody on the way can read it",
+            );
         }
         self.check_headers()
     }
 
     fn check_headers(&self) -> Result<(), (&'static str, String)> {
         for (name, value) in &self.headers {
-            let is_header = name.parse::<HeaderName>().is_ok() && value.parse::<HeaderValue>().is_ok();
+            let is_header =
+                name.parse::<HeaderName>().is_ok() && value.parse::<HeaderValue>().is_ok();
             if !is_header {
                 return Err(("headers", format!("{name:?} can't be the name of a header")));
             }
@@ -87,7 +108,12 @@ impl HttpOptions {
     /// The files with certificates.
     pub fn certificates(&self) -> CredentialFiles {
         let [ca, cert, key] = [&self.ca, &self.cert, &self.key].map(Clone::clone);
-        CredentialFiles { token_file: None, ca, cert, key }
+        CredentialFiles {
+            token_file: None,
+            ca,
+            cert,
+            key,
+        }
     }
 
     /// The URL for logs and metrics. It has no query, because some queries hold secrets.

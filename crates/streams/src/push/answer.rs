@@ -31,7 +31,11 @@ pub enum PushAnswer {
 pub fn read<P: PushProtocol>(
     protocol: &P,
     target: &str,
-    HttpAnswer { status, headers, body }: &HttpAnswer,
+    HttpAnswer {
+        status,
+        headers,
+        body,
+    }: &HttpAnswer,
 ) -> Result<PushAnswer, SendError> {
     let status = *status;
     if status.is_success() {
@@ -56,12 +60,15 @@ pub fn read<P: PushProtocol>(
             Err(SendError::new(format!("{target}: {reason}{hint}")))
         }
         status if protocol.is_final(status) => Ok(PushAnswer::Refused(reason)),
-        _ => Err(SendError::new(format!("{target}: {reason}")).after(pause(headers, Timestamp::now()))),
+        _ => {
+            Err(SendError::new(format!("{target}: {reason}"))
+                .after(pause(headers, Timestamp::now())))
+        }
     }
 }
 
-/// Tells whether a status is about the way to the receiver. It says nothing about the data, so the data must not be
-/// lost.
+/// Tells whether a status is about the way to the receiver. It says nothing about the data, so the
+/// data must not be lost.
 fn is_about_access(status: StatusCode) -> bool {
     let passes = [
         StatusCode::UNAUTHORIZED,
@@ -91,10 +98,21 @@ mod tests {
     #[test]
     fn receivers_say_when_to_come_again() {
         let now: Timestamp = "2026-11-27T09:00:00Z".parse().unwrap();
-        let of = |text: &str| pause(&[(RETRY_AFTER, text.parse().unwrap())].into_iter().collect(), now);
+        let of = |text: &str| {
+            pause(
+                &[(RETRY_AFTER, text.parse().unwrap())].into_iter().collect(),
+                now,
+            )
+        };
         assert_eq!(of("120"), Some(Duration::from_secs(120)));
-        assert_eq!(of("Fri, 27 Nov 2026 09:00:30 GMT"), Some(Duration::from_secs(30)));
-        assert_eq!((of("Fri, 27 Nov 2026 08:00:30 GMT"), of("soon")), (None, None));
+        assert_eq!(
+            of("Fri, 27 Nov 2026 09:00:30 GMT"),
+            Some(Duration::from_secs(30))
+        );
+        assert_eq!(
+            (of("Fri, 27 Nov 2026 08:00:30 GMT"), of("soon")),
+            (None, None)
+        );
         assert_eq!(pause(&HeaderMap::new(), now), None);
     }
 }

@@ -1,4 +1,5 @@
-//! A batch on its way to a receiver: cut into messages, which are divided where the receiver refuses them.
+//! A batch on its way to a receiver: cut into messages, which are divided where the receiver
+//! refuses them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,8 +11,9 @@ use crate::http::access::HttpAccess;
 use crate::receiver::{ItemFate, RefusedSamples, SendError, StreamItem, StreamWindow};
 use crate::samples::parse::{self, DocumentPieces};
 
-/// The number of times that parts of one window are divided to find the samples that the receiver refuses.
-/// Without a bound, a window that it refuses as a whole would cost a message for each sample.
+/// The number of times that parts of one window are divided to find the samples that the receiver
+/// refuses. Without a bound, a window that it refuses as a whole would cost a message for each
+/// sample.
 const DIVISIONS: u32 = 64;
 
 /// The most points in memory at once. A window may have millions.
@@ -45,7 +47,8 @@ pub struct PushDelivery<'a, P: PushProtocol> {
     /// The most bytes of a message. The number shrinks if the receiver wants smaller messages.
     limit: &'a mut usize,
     batch: &'a [Arc<StreamItem>],
-    /// The first item with unsent points, and the rest of its document; `None` before its first piece.
+    /// The first item with unsent points, and the rest of its document; `None` before its first
+    /// piece.
     next: (usize, Option<DocumentPieces<'a>>),
     /// The points that are sent in the present round.
     loads: Vec<ItemLoad<'a, P::Point>>,
@@ -53,7 +56,8 @@ pub struct PushDelivery<'a, P: PushProtocol> {
     order: Vec<(usize, usize)>,
     /// The fates of all items.
     fates: Vec<LoadFate>,
-    /// True once the receiver has accepted an empty message, which shows that a refusal is about the data.
+    /// True once the receiver has accepted an empty message, which shows that a refusal is about
+    /// the data.
     takes_messages: bool,
     /// The number of items about which the receiver has decided.
     decided: usize,
@@ -92,7 +96,8 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
         Ok(())
     }
 
-    /// Reads the points of the next round, from many small windows or from a piece of a large window.
+    /// Reads the points of the next round, from many small windows or from a piece of a large
+    /// window.
     fn load(&mut self) {
         (self.loads, self.order) = (Vec::new(), Vec::new());
         while let Some(item) = self.batch.get(self.next.0)
@@ -112,13 +117,21 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
 
     fn add(&mut self, window: &'a StreamWindow, points: Vec<P::Point>) {
         let item = self.next.0;
-        self.fates[item].samples += points.iter().map(|point| self.protocol.samples(point)).sum::<u64>();
+        self.fates[item].samples += points
+            .iter()
+            .map(|point| self.protocol.samples(point))
+            .sum::<u64>();
         if self.loads.last().is_none_or(|last| last.item != item) {
-            self.loads.push(ItemLoad { item, window, points: Vec::new() });
+            self.loads.push(ItemLoad {
+                item,
+                window,
+                points: Vec::new(),
+            });
         }
         let at = self.loads.len() - 1;
         let known = &mut self.loads[at].points;
-        self.order.extend((known.len()..known.len() + points.len()).map(|point| (at, point)));
+        self.order
+            .extend((known.len()..known.len() + points.len()).map(|point| (at, point)));
         known.extend(points);
     }
 
@@ -126,18 +139,25 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
     fn points(&mut self, window: &'a StreamWindow) -> Option<Vec<P::Point>> {
         let (item, rest) = &mut self.next;
         let points = match rest {
-            Some(pieces) => pieces.next()?.map(|piece| self.protocol.points(window, &piece)),
+            Some(pieces) => pieces
+                .next()?
+                .map(|piece| self.protocol.points(window, &piece)),
             None => parse::pieces(&window.document, ROUND).map(|pieces| {
                 *rest = Some(pieces);
                 self.protocol.about(window)
             }),
         };
-        points.map_err(|error| self.fates[*item].unreadable = Some(error)).ok()
+        points
+            .map_err(|error| self.fates[*item].unreadable = Some(error))
+            .ok()
     }
 
     /// Notes that the receiver has decided about the points before this one.
     fn decide(&mut self, end: usize) {
-        self.decided = self.order.get(end).map_or(self.next.0, |(load, _)| self.loads[*load].item);
+        self.decided = self
+            .order
+            .get(end)
+            .map_or(self.next.0, |(load, _)| self.loads[*load].item);
     }
 
     async fn round(&mut self) -> Result<(), SendError> {
@@ -145,7 +165,8 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
         while next < self.order.len() {
             let message = self.cut(next);
             next = message.end;
-            // Divided messages stay in order: receivers take the samples of a series by their times.
+            // Divided messages stay in order: receivers take the samples of a series by their
+            // times.
             let mut parts = vec![message];
             while let Some(part) = parts.pop() {
                 match self.post(&part).await? {
@@ -167,8 +188,8 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
         start..start + fitting.count().max(1)
     }
 
-    /// Sends a part of the batch. Returns where it must be divided; `None` if the receiver has decided about
-    /// all of it.
+    /// Sends a part of the batch. Returns where it must be divided; `None` if the receiver has
+    /// decided about all of it.
     async fn post(&mut self, part: &Range<usize>) -> Result<Option<usize>, SendError> {
         let bytes = self.bytes(part);
         match self.posted(&self.parts(part)).await? {
@@ -186,19 +207,30 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
         }
     }
 
-    /// Posts a message with these points. After an error the caller can send the same message again.
-    async fn posted(&self, parts: &[(&StreamWindow, &[P::Point])]) -> Result<PushAnswer, SendError> {
+    /// Posts a message with these points. After an error the caller can send the same message
+    /// again.
+    async fn posted(
+        &self,
+        parts: &[(&StreamWindow, &[P::Point])],
+    ) -> Result<PushAnswer, SendError> {
         let (target, url) = (self.options.address(), self.access.url());
         loop {
             let message = self.protocol.message(parts);
-            let answer = self.access.post(url.clone(), self.protocol.headers(), message).await?;
+            let answer = self
+                .access
+                .post(url.clone(), self.protocol.headers(), message)
+                .await?;
             if !self.protocol.has_turned(&answer) {
                 return answer::read(self.protocol, &target, &answer);
             }
         }
     }
 
-    async fn refused(&mut self, part: &Range<usize>, reason: String) -> Result<Option<usize>, SendError> {
+    async fn refused(
+        &mut self,
+        part: &Range<usize>,
+        reason: String,
+    ) -> Result<Option<usize>, SendError> {
         let [first, last] = [part.start, part.end - 1].map(|at| self.item(at));
         if first != last {
             // The first window in the second half of the part.
@@ -210,16 +242,21 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
             return Ok(None);
         }
         if !self.takes_messages {
-            if let PushAnswer::Refused(empty) | PushAnswer::TooLarge(empty) = self.posted(&[]).await? {
+            if let PushAnswer::Refused(empty) | PushAnswer::TooLarge(empty) =
+                self.posted(&[]).await?
+            {
                 let target = self.options.address();
-                return Err(SendError::new(format!("{target} refuses even an empty message: {empty}")));
+                return Err(SendError::new(format!(
+                    "{target} refuses even an empty message: {empty}"
+                )));
             }
             self.takes_messages = true;
         }
         Ok(self.divide(part, reason, true))
     }
 
-    /// Returns the middle of a part; `None` if the receiver refuses the part and it can't be divided.
+    /// Returns the middle of a part; `None` if the receiver refuses the part and it can't be
+    /// divided.
     fn divide(&mut self, part: &Range<usize>, reason: String, is_bounded: bool) -> Option<usize> {
         let item = self.item(part.start);
         let fate = &mut self.fates[item];
@@ -267,18 +304,33 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
         .collect()
     }
 
-    /// Returns the fates of the items. Items that the receiver has not decided about have the fate `left`.
+    /// Returns the fates of the items. Items that the receiver has not decided about have the fate
+    /// `left`.
     pub fn fates(&self, left: &ItemFate) -> Vec<ItemFate> {
         let fates = self.fates.iter().enumerate();
         fates
             .map(|(at, fate)| match fate {
                 _ if at >= self.decided => left.clone(),
-                LoadFate { unreadable: Some(reason), .. } => {
-                    ItemFate::Refused(RefusedSamples { samples: 0, is_whole: true, reason: reason.clone() })
-                }
-                LoadFate { refused: 0, is_repeat: true, .. } => ItemFate::Repeat,
+                LoadFate {
+                    unreadable: Some(reason),
+                    ..
+                } => ItemFate::Refused(RefusedSamples {
+                    samples: 0,
+                    is_whole: true,
+                    reason: reason.clone(),
+                }),
+                LoadFate {
+                    refused: 0,
+                    is_repeat: true,
+                    ..
+                } => ItemFate::Repeat,
                 LoadFate { refused: 0, .. } => ItemFate::Stored,
-                LoadFate { samples, refused, reason, .. } => ItemFate::Refused(RefusedSamples {
+                LoadFate {
+                    samples,
+                    refused,
+                    reason,
+                    ..
+                } => ItemFate::Refused(RefusedSamples {
                     samples: *refused,
                     is_whole: refused >= samples,
                     reason: reason.clone().unwrap_or_default(),

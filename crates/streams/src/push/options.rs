@@ -33,7 +33,8 @@ pub struct PushOptions {
     /// Further headers, such as that of a tenant.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// A file with further headers that are secrets, such as the key of an API: `NAME: VALUE` in each line.
+    /// A file with further headers that are secrets, such as the key of an API: `NAME: VALUE` in
+    /// each line.
     pub headers_file: Option<PathBuf>,
     /// A file with the part of the URL's query that is secret: `NAME=VALUE&...`.
     pub query_file: Option<PathBuf>,
@@ -46,8 +47,8 @@ pub struct PushOptions {
     pub seq: Option<SeqPlace>,
 }
 
-/// The place of the attribute with the number of the window. This attribute and the attributes of the
-/// resource identify the window.
+/// The place of the attribute with the number of the window. This attribute and the attributes of
+/// the resource identify the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SeqPlace {
@@ -56,22 +57,33 @@ pub enum SeqPlace {
     Scope,
     /// No place: for databases that make labels from the attributes of the scope.
     None,
-    /// An attribute of each point. In a database of time series, each window then begins new series.
+    /// An attribute of each point. In a database of time series, each window then begins new
+    /// series.
     Points,
 }
 
 impl PushOptions {
-    /// Reads a URL. Its scheme ends in `+http` or `+https`, or is a short form of such a scheme. A URL
-    /// without a path gets `path`, a host without a port gets `port`.
+    /// Reads a URL. Its scheme ends in `+http` or `+https`, or is a short form of such a scheme. A
+    /// URL without a path gets `path`, a host without a port gets `port`.
     pub fn from_url(url: &ReceiverUrl, path: &str, port: Option<u16>) -> Result<Self, String> {
-        let scheme = if url.scheme.ends_with("https") { "https" } else { "http" };
+        let scheme = if url.scheme.ends_with("https") {
+            "https"
+        } else {
+            "http"
+        };
         if url.authority.is_empty() || url.authority.contains(',') {
-            return Err(format!("{}://HOST:PORT/PATH is expected, with one host", url.scheme));
+            return Err(format!(
+                "{}://HOST:PORT/PATH is expected, with one host",
+                url.scheme
+            ));
         }
         let path = if url.path.is_empty() { path } else { &url.path };
         let mut parsed = Url::parse(&format!("{scheme}://{}/{path}", url.authority))
             .map_err(|error| format!("{} can't be a host with a port: {error}", url.authority))?;
-        let has_port = url.authority.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+        let has_port = url
+            .authority
+            .rsplit_once(':')
+            .is_some_and(|(_, port)| !port.ends_with(']'));
         if let Some(port) = port.filter(|_| !has_port) {
             let _ = parsed.set_port(Some(port));
         }
@@ -96,9 +108,10 @@ impl PushOptions {
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         self.http().check()?;
         match self.max_bytes {
-            Some(bytes) if !(LEAST_BYTES..=MOST_BYTES).contains(&bytes) => {
-                Err(("maxBytes", format!("{bytes} is not from {LEAST_BYTES} to {MOST_BYTES}")))
-            }
+            Some(bytes) if !(LEAST_BYTES..=MOST_BYTES).contains(&bytes) => Err((
+                "maxBytes",
+                format!("{bytes} is not from {LEAST_BYTES} to {MOST_BYTES}"),
+            )),
             _ => Ok(()),
         }
     }
@@ -121,11 +134,33 @@ impl PushOptions {
         }
     }
 
-    /// Everything that decides where samples are stored. Headers or users may select a tenant, and queries
-    /// may select a database.
+    /// Everything that decides where samples are stored. Headers or users may select a tenant, and
+    /// queries may select a database.
     pub fn identity(&self) -> String {
-        let Self { url, token_file, user, cert, headers, headers_file, query_file, labels, .. } = self;
-        format!("{:?}", (url, token_file, user, cert, headers, headers_file, query_file, labels))
+        let Self {
+            url,
+            token_file,
+            user,
+            cert,
+            headers,
+            headers_file,
+            query_file,
+            labels,
+            ..
+        } = self;
+        format!(
+            "{:?}",
+            (
+                url,
+                token_file,
+                user,
+                cert,
+                headers,
+                headers_file,
+                query_file,
+                labels
+            )
+        )
     }
 
     /// The options of the connection.

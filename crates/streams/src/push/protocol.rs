@@ -14,8 +14,9 @@ pub trait PushProtocol: Send + Sync + 'static {
     /// The headers of a message.
     fn headers(&self) -> &'static [(&'static str, &'static str)];
 
-    /// True if an answer shows that the receiver does not read the message's version of the protocol. Then
-    /// the protocol switches to another version, and the caller must write and send the message again.
+    /// True if an answer shows that the receiver does not read the message's version of the
+    /// protocol. Then the protocol switches to another version, and the caller must write and send
+    /// the message again.
     fn has_turned(&self, _: &HttpAnswer) -> bool {
         false
     }
@@ -38,15 +39,15 @@ pub trait PushProtocol: Send + Sync + 'static {
     /// Returns the body of a message with the points of these windows.
     fn message(&self, parts: &[(&StreamWindow, &[Self::Point])]) -> Vec<u8>;
 
-    /// Reads the answer to a message that the receiver has taken. Returns the number of samples that the receiver
-    /// refuses, and the reason; `None` if it refuses none.
+    /// Reads the answer to a message that the receiver has taken. Returns the number of samples
+    /// that the receiver refuses, and the reason; `None` if it refuses none.
     fn rejected(&self, answer: &[u8]) -> Option<(u64, String)>;
 
     /// Tells whether the receiver will never accept the same message, by the rules of the protocol.
     fn is_final(&self, status: StatusCode) -> bool;
 
-    /// True if these words of a refusal mean that the receiver has later samples. Windows come in order, so the
-    /// receiver also has these samples.
+    /// True if these words of a refusal mean that the receiver has later samples. Windows come in
+    /// order, so the receiver also has these samples.
     fn is_repeat(&self, refusal: &str) -> bool;
 
     /// Returns the text of a refusal, from the body of an answer.

@@ -37,9 +37,23 @@ pub struct PushReceiver<P> {
 impl<P: PushProtocol> PushReceiver<P> {
     pub fn new(protocol: P, options: PushOptions, setup: &ReceiverSetup) -> Self {
         let limit = options.max_bytes.unwrap_or(BYTES);
-        let linger = if setup.once { duration::SOON.min(LINGER) } else { LINGER };
-        let limits = BatchLimits { items: 4096, bytes: setup.memory / 8, linger };
-        Self { protocol, options, access: None, limit, limits }
+        let linger = if setup.once {
+            duration::SOON.min(LINGER)
+        } else {
+            LINGER
+        };
+        let limits = BatchLimits {
+            items: 4096,
+            bytes: setup.memory / 8,
+            linger,
+        };
+        Self {
+            protocol,
+            options,
+            access: None,
+            limit,
+            limits,
+        }
     }
 
     async fn store(&mut self, batch: &[Arc<StreamItem>]) -> Result<Receipt, SendError> {
@@ -47,7 +61,13 @@ impl<P: PushProtocol> PushReceiver<P> {
             Some(access) => access,
             None => HttpAccess::new(&self.options.http())?,
         };
-        let mut delivery = PushDelivery::new(&self.protocol, &access, &self.options, &mut self.limit, batch);
+        let mut delivery = PushDelivery::new(
+            &self.protocol,
+            &access,
+            &self.options,
+            &mut self.limit,
+            batch,
+        );
         match delivery.run().await {
             Ok(()) => {
                 let fates = delivery.fates(&ItemFate::Stored);
@@ -55,9 +75,9 @@ impl<P: PushProtocol> PushReceiver<P> {
                 Ok(Receipt(fates))
             }
             // A window that the receiver already has need not be sent again.
-            Err(error) if delivery.has_decided() && error.pause().is_none() => {
-                Ok(Receipt(delivery.fates(&ItemFate::Pending(error.to_string()))))
-            }
+            Err(error) if delivery.has_decided() && error.pause().is_none() => Ok(Receipt(
+                delivery.fates(&ItemFate::Pending(error.to_string())),
+            )),
             Err(error) => Err(error),
         }
     }
@@ -72,7 +92,10 @@ impl<P: PushProtocol> Receiver for PushReceiver<P> {
         Format::OpenMetrics
     }
 
-    fn send<'a>(&'a mut self, batch: &'a [Arc<StreamItem>]) -> BoxFuture<'a, Result<Receipt, SendError>> {
+    fn send<'a>(
+        &'a mut self,
+        batch: &'a [Arc<StreamItem>],
+    ) -> BoxFuture<'a, Result<Receipt, SendError>> {
         self.store(batch).boxed()
     }
 
@@ -81,11 +104,16 @@ impl<P: PushProtocol> Receiver for PushReceiver<P> {
     }
 
     fn content(&self, window: &StreamWindow, most: usize) -> Result<Vec<String>, SendError> {
-        let piece = parse::pieces(&window.document, most).and_then(|mut pieces| pieces.next().transpose());
+        let piece =
+            parse::pieces(&window.document, most).and_then(|mut pieces| pieces.next().transpose());
         let mut points = self.protocol.about(window);
         if let Some(piece) = piece.map_err(SendError::new)? {
             points.extend(self.protocol.points(window, &piece));
         }
-        Ok(points.iter().filter_map(|point| self.protocol.shown(point)).take(most).collect())
+        Ok(points
+            .iter()
+            .filter_map(|point| self.protocol.shown(point))
+            .take(most)
+            .collect())
     }
 }

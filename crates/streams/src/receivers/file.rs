@@ -36,12 +36,17 @@ impl ReceiverOptions for FileOptions {
         if !url.authority.is_empty() || url.path.is_empty() {
             return Err("file:///DIRECTORY is expected, with an absolute path".to_owned());
         }
-        Ok(Self { directory: format!("/{}", url.path).into(), every: duration::ten_seconds() })
+        Ok(Self {
+            directory: format!("/{}", url.path).into(),
+            every: duration::ten_seconds(),
+        })
     }
 
     fn check(&self) -> Result<(), (&'static str, String)> {
         let is_absolute = self.directory.is_absolute();
-        is_absolute.then_some(()).ok_or_else(|| ("directory", "an absolute path is expected".to_owned()))
+        is_absolute
+            .then_some(())
+            .ok_or_else(|| ("directory", "an absolute path is expected".to_owned()))
     }
 
     fn target(&self) -> String {
@@ -49,8 +54,16 @@ impl ReceiverOptions for FileOptions {
     }
 
     fn receiver(self, setup: &ReceiverSetup) -> Box<dyn Receiver> {
-        let every = if setup.once { duration::SOON.min(self.every) } else { self.every };
-        Box::new(ParquetTables::new(Directory(self.directory), every, setup.memory))
+        let every = if setup.once {
+            duration::SOON.min(self.every)
+        } else {
+            self.every
+        };
+        Box::new(ParquetTables::new(
+            Directory(self.directory),
+            every,
+            setup.memory,
+        ))
     }
 }
 
@@ -68,7 +81,11 @@ impl ObjectPlace for Directory {
         blocking(move || listed(&path, &prefix).map_err(|error| failed(&path, &error)))
     }
 
-    fn put<'a>(&'a mut self, path: &'a str, content: Vec<u8>) -> BoxFuture<'a, Result<(), SendError>> {
+    fn put<'a>(
+        &'a mut self,
+        path: &'a str,
+        content: Vec<u8>,
+    ) -> BoxFuture<'a, Result<(), SendError>> {
         let path = self.0.join(path);
         blocking(move || stored(&path, &content).map_err(|error| failed(&path, &error)))
     }
@@ -82,7 +99,9 @@ fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SendError> + Send + 'static,
 ) -> BoxFuture<'static, Result<T, SendError>> {
     async move {
-        spawn_blocking(work).await.unwrap_or_else(|error| Err(SendError::caused("a thread ended", &error)))
+        spawn_blocking(work)
+            .await
+            .unwrap_or_else(|error| Err(SendError::caused("a thread ended", &error)))
     }
     .boxed()
 }
@@ -99,7 +118,9 @@ fn listed(path: &Path, prefix: &str) -> std::io::Result<Vec<String>> {
     };
     let mut found = Vec::new();
     for entry in entries {
-        let Ok(name) = entry?.file_name().into_string() else { continue };
+        let Ok(name) = entry?.file_name().into_string() else {
+            continue;
+        };
         if name.starts_with(prefix) && name.ends_with(UNFINISHED) {
             std::fs::remove_file(path.join(name))?;
         } else if name.starts_with(prefix) {

@@ -17,16 +17,19 @@ pub trait ReceiverOptions: DeserializeOwned + Send + 'static {
     /// Parses a URL, which contains no user and no password. Errors name the expected form.
     fn from_url(url: &ReceiverUrl) -> Result<Self, String>;
 
-    /// Checks the rules that types do not express. Returns the path of a field below the options, and its mistake.
+    /// Checks the rules that types do not express. Returns the path of a field below the options,
+    /// and its mistake.
     fn check(&self) -> Result<(), (&'static str, String)> {
         Ok(())
     }
 
-    /// Returns the receiver's address for logs and metrics, without secrets, as in `nats://HOST/STREAM`.
+    /// Returns the receiver's address for logs and metrics, without secrets, as in
+    /// `nats://HOST/STREAM`.
     fn target(&self) -> String;
 
-    /// Returns everything that decides where windows are sent: two receivers with the same identity would get the same
-    /// windows twice. The identity is compared and never shown, because it may contain secrets.
+    /// Returns everything that decides where windows are sent: two receivers with the same identity
+    /// would get the same windows twice. The identity is compared and never shown, because it may
+    /// contain secrets.
     fn identity(&self) -> String {
         self.target()
     }
@@ -42,7 +45,8 @@ pub struct ReceiverSetup {
     pub stream: String,
     /// The most bytes of documents that are on their way to this receiver.
     pub memory: usize,
-    /// True if the stream ends after the last available window, so that batches need not wait for more windows.
+    /// True if the stream ends after the last available window, so that batches need not wait for
+    /// more windows.
     pub once: bool,
 }
 
@@ -79,7 +83,10 @@ pub struct ReceiverKind {
 
 impl ReceiverKind {
     /// Returns the kind of receiver that has these options.
-    #[allow(dead_code, reason = "a build without receivers, as in the operator, makes none")]
+    #[allow(
+        dead_code,
+        reason = "a build without receivers, as in the operator, makes none"
+    )]
     pub const fn of<O: ReceiverOptions>() -> Self {
         Self {
             name: O::NAME,
@@ -87,9 +94,14 @@ impl ReceiverKind {
             read: |value| {
                 let options: O = serde_path_to_error::deserialize(value).map_err(|error| {
                     let path = error.path().to_string();
-                    (if path == "." { String::new() } else { path }, error.into_inner().to_string())
+                    (
+                        if path == "." { String::new() } else { path },
+                        error.into_inner().to_string(),
+                    )
                 })?;
-                options.check().map_err(|(field, message)| (field.to_owned(), message))?;
+                options
+                    .check()
+                    .map_err(|(field, message)| (field.to_owned(), message))?;
                 Ok(Destination::new(options))
             },
             read_url: |url| {
@@ -102,7 +114,10 @@ impl ReceiverKind {
 }
 
 impl Destination {
-    #[allow(dead_code, reason = "a build without receivers, as in the operator, makes none")]
+    #[allow(
+        dead_code,
+        reason = "a build without receivers, as in the operator, makes none"
+    )]
     fn new<O: ReceiverOptions>(options: O) -> Self {
         Self {
             label: O::NAME.to_owned(),
@@ -120,7 +135,10 @@ impl Destination {
 
 impl fmt::Debug for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Destination").field("label", &self.label).field("target", &self.target).finish()
+        f.debug_struct("Destination")
+            .field("label", &self.label)
+            .field("target", &self.target)
+            .finish()
     }
 }
 

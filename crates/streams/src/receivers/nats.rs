@@ -1,9 +1,9 @@
 //! NATS JetStream: a message for each window. Each probe of each node has a subject of its own.
 //!
-//! A message is stored once: within the stream's `duplicate_window` the server knows its `Nats-Msg-Id`. After this time,
-//! each message names the last message of its subject that this receiver has seen, and the server refuses it if there is a
-//! later one. After a failure, and at a start, the receiver reads the last message of a subject; its headers say which
-//! window it is.
+//! A message is stored once: within the stream's `duplicate_window` the server knows its
+//! `Nats-Msg-Id`. After this time, each message names the last message of its subject that this
+//! receiver has seen, and the server refuses it if there is a later one. After a failure, and at a
+//! start, the receiver reads the last message of a subject; its headers say which window it is.
 
 pub mod options;
 pub mod tail;
@@ -15,7 +15,9 @@ use std::time::Duration;
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, LastRawMessageErrorKind, Stream};
-use async_nats::jetstream::{Context, ErrorCode, context::ContextBuilder, context::GetStreamErrorKind};
+use async_nats::jetstream::{
+    Context, ErrorCode, context::ContextBuilder, context::GetStreamErrorKind,
+};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 
@@ -46,7 +48,11 @@ impl ReceiverOptions for NatsOptions {
 
     fn target(&self) -> String {
         let server = self.servers.join(",");
-        let server = if server.contains("://") { server } else { format!("nats://{server}") };
+        let server = if server.contains("://") {
+            server
+        } else {
+            format!("nats://{server}")
+        };
         format!("{}/{}", server.trim_end_matches('/'), self.stream)
     }
 
@@ -56,8 +62,17 @@ impl ReceiverOptions for NatsOptions {
 
     fn receiver(self, setup: &ReceiverSetup) -> Box<dyn Receiver> {
         let bytes = (4 << 20).min(setup.memory / 4);
-        let limits = BatchLimits { items: 1024, bytes, linger: Duration::from_millis(5) };
-        Box::new(JetStream { options: self, limits, connected: None, tails: HashMap::new() })
+        let limits = BatchLimits {
+            items: 1024,
+            bytes,
+            linger: Duration::from_millis(5),
+        };
+        Box::new(JetStream {
+            options: self,
+            limits,
+            connected: None,
+            tails: HashMap::new(),
+        })
     }
 }
 
@@ -103,16 +118,30 @@ impl JetStream {
         let mut subjects: HashMap<String, Vec<(usize, Arc<StreamItem>)>> = HashMap::new();
         for (at, item) in batch.iter().enumerate() {
             let subject = subject(&self.options.subject, &item.name().series);
-            subjects.entry(subject).or_default().push((at, Arc::clone(item)));
+            subjects
+                .entry(subject)
+                .or_default()
+                .push((at, Arc::clone(item)));
         }
         let work = subjects.into_iter().map(|(subject, items)| {
             let tail = self.tails.remove(&subject);
             publish_all(connected.clone(), subject, tail, items)
         });
-        let outcomes: Vec<SubjectOutcome> = stream::iter(work).buffer_unordered(SUBJECTS).collect().await;
+        let outcomes: Vec<SubjectOutcome> = stream::iter(work)
+            .buffer_unordered(SUBJECTS)
+            .collect()
+            .await;
         let mut fates = vec![ItemFate::Pending("it was not sent".to_owned()); batch.len()];
-        for SubjectOutcome { subject, tail, fates: of_subject, is_broken } in outcomes {
-            of_subject.into_iter().for_each(|(at, fate)| fates[at] = fate);
+        for SubjectOutcome {
+            subject,
+            tail,
+            fates: of_subject,
+            is_broken,
+        } in outcomes
+        {
+            of_subject
+                .into_iter()
+                .for_each(|(at, fate)| fates[at] = fate);
             self.tails.extend(tail.map(|tail| (subject, tail)));
             if is_broken {
                 self.connected = None;
@@ -127,7 +156,10 @@ impl Receiver for JetStream {
         self.limits
     }
 
-    fn send<'a>(&'a mut self, batch: &'a [Arc<StreamItem>]) -> BoxFuture<'a, Result<Receipt, SendError>> {
+    fn send<'a>(
+        &'a mut self,
+        batch: &'a [Arc<StreamItem>],
+    ) -> BoxFuture<'a, Result<Receipt, SendError>> {
         self.store(batch).boxed()
     }
 
@@ -170,23 +202,33 @@ async fn connect(options: &NatsOptions) -> Result<Connected, SendError> {
                 SendError::caused(&format!("stream {} can't be made", options.stream), &error)
             })?
         }
-        found => found.map_err(|error| SendError::caused(&format!("stream {}", options.stream), &error))?,
+        found => found
+            .map_err(|error| SendError::caused(&format!("stream {}", options.stream), &error))?,
     };
-    Ok(Connected { context, stream: found })
+    Ok(Connected {
+        context,
+        stream: found,
+    })
 }
 
 fn is_missing(kind: &GetStreamErrorKind) -> bool {
     matches!(kind, GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
 }
 
-/// Publishes the items of one subject, one after the other: each item names the message of the previous item.
+/// Publishes the items of one subject, one after the other: each item names the message of the
+/// previous item.
 async fn publish_all(
     connected: Connected,
     subject: String,
     tail: Option<Tail>,
     items: Vec<(usize, Arc<StreamItem>)>,
 ) -> SubjectOutcome {
-    let mut outcome = SubjectOutcome { subject, tail, fates: Vec::new(), is_broken: false };
+    let mut outcome = SubjectOutcome {
+        subject,
+        tail,
+        fates: Vec::new(),
+        is_broken: false,
+    };
     for (at, item) in items {
         match publish(&connected, &outcome.subject, &mut outcome.tail, &item).await {
             Ok(fate) => outcome.fates.push((at, fate)),
@@ -214,8 +256,8 @@ async fn publish(
     tail: &mut Option<Tail>,
     item: &Arc<StreamItem>,
 ) -> Result<ItemFate, PublishFailure> {
-    // The server refuses an item that an earlier, unanswered attempt has published. Then this function reads the last
-    // message of the subject again.
+    // The server refuses an item that an earlier, unanswered attempt has published. Then this
+    // function reads the last message of the subject again.
     for _ in 0..3 {
         let known = match tail.take() {
             Some(known) => known,
@@ -232,7 +274,13 @@ async fn publish(
             .payload(payload)
             .message_id(item.identity())
             .expected_last_subject_sequence(known.sequence);
-        let sent = async { connected.context.send_publish(subject.to_owned(), message).await?.await };
+        let sent = async {
+            connected
+                .context
+                .send_publish(subject.to_owned(), message)
+                .await?
+                .await
+        };
         match sent.await {
             // The last message of the subject is unknown now: it may be later than this message.
             Ok(ack) if ack.duplicate => return Ok(ItemFate::Repeat),
@@ -246,32 +294,63 @@ async fn publish(
                 let message = SendError::caused("NATS did not take it", &error).to_string();
                 if is_large {
                     let size = item.size();
-                    let message =
-                        format!("it has {size} bytes, more than the server's max_payload; raise that");
+                    let message = format!(
+                        "it has {size} bytes, more than the server's max_payload; raise that"
+                    );
                     *tail = Some(known);
-                    return Err(PublishFailure { message, is_broken: false });
+                    return Err(PublishFailure {
+                        message,
+                        is_broken: false,
+                    });
                 }
-                return Err(PublishFailure { message, is_broken: true });
+                return Err(PublishFailure {
+                    message,
+                    is_broken: true,
+                });
             }
         }
     }
     let message = "another program publishes on the subject".to_owned();
-    Err(PublishFailure { message, is_broken: false })
+    Err(PublishFailure {
+        message,
+        is_broken: false,
+    })
 }
 
 async fn read_tail(connected: &Connected, subject: &str) -> Result<Tail, PublishFailure> {
-    match connected.stream.get_last_raw_message_by_subject(subject).await {
+    match connected
+        .stream
+        .get_last_raw_message_by_subject(subject)
+        .await
+    {
         Ok(message) => {
-            let header = |name: &str| message.headers.get(name).map(|value| value.as_str().to_owned());
+            let header = |name: &str| {
+                message
+                    .headers
+                    .get(name)
+                    .map(|value| value.as_str().to_owned())
+            };
             let instance = header(INSTANCE).unwrap_or_default();
-            let last = header(LAST).and_then(|seq| seq.parse().ok()).unwrap_or_default();
-            Ok(Tail { sequence: message.sequence, instance, last })
+            let last = header(LAST)
+                .and_then(|seq| seq.parse().ok())
+                .unwrap_or_default();
+            Ok(Tail {
+                sequence: message.sequence,
+                instance,
+                last,
+            })
         }
-        Err(error) if matches!(error.kind(), LastRawMessageErrorKind::NoMessageFound) => Ok(Tail::default()),
+        Err(error) if matches!(error.kind(), LastRawMessageErrorKind::NoMessageFound) => {
+            Ok(Tail::default())
+        }
         Err(error) => {
             let message =
-                SendError::caused("the last message of the subject can't be read", &error).to_string();
-            Err(PublishFailure { message, is_broken: true })
+                SendError::caused("the last message of the subject can't be read", &error)
+                    .to_string();
+            Err(PublishFailure {
+                message,
+                is_broken: true,
+            })
         }
     }
 }

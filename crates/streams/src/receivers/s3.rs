@@ -37,11 +37,11 @@ pub struct S3Options {
     prefix: String,
     /// The region; by default the value of `AWS_REGION`, or else us-east-1.
     region: Option<String>,
-    /// The address of a server other than AWS, such as `https://HOST:PORT`; by default the address in
-    /// `AWS_ENDPOINT_URL`.
+    /// The address of a server other than AWS, such as `https://HOST:PORT`; by default the address
+    /// in `AWS_ENDPOINT_URL`.
     endpoint: Option<String>,
-    /// A file with `aws_access_key_id` and `aws_secret_access_key`, in AWS's format; by default the file
-    /// in `AWS_SHARED_CREDENTIALS_FILE`, or else ~/.aws/credentials.
+    /// A file with `aws_access_key_id` and `aws_secret_access_key`, in AWS's format; by default the
+    /// file in `AWS_SHARED_CREDENTIALS_FILE`, or else ~/.aws/credentials.
     credentials_file: Option<PathBuf>,
     /// Authorities that have signed the server's certificate (PEM).
     ca: Option<PathBuf>,
@@ -77,7 +77,10 @@ impl ReceiverOptions for S3Options {
             }
         }
         if self.key.is_some() && self.cert.is_none() {
-            return Err(("key", "a private key needs its certificate: name it as `cert`".to_owned()));
+            return Err((
+                "key",
+                "a private key needs its certificate: name it as `cert`".to_owned(),
+            ));
         }
         Ok(())
     }
@@ -87,13 +90,26 @@ impl ReceiverOptions for S3Options {
     }
 
     fn identity(&self) -> String {
-        let address = bucket(self).map(|bucket| bucket.base_url().to_string()).unwrap_or_default();
+        let address = bucket(self)
+            .map(|bucket| bucket.base_url().to_string())
+            .unwrap_or_default();
         format!("{address} {}", self.prefix.trim_matches('/'))
     }
 
     fn receiver(self, setup: &ReceiverSetup) -> Box<dyn Receiver> {
-        let every = if setup.once { duration::SOON.min(self.every) } else { self.every };
-        Box::new(ParquetTables::new(BucketPlace { options: self, http: None }, every, setup.memory))
+        let every = if setup.once {
+            duration::SOON.min(self.every)
+        } else {
+            self.every
+        };
+        Box::new(ParquetTables::new(
+            BucketPlace {
+                options: self,
+                http: None,
+            },
+            every,
+            setup.memory,
+        ))
     }
 }
 
@@ -103,13 +119,22 @@ fn variable(name: &str) -> Option<String> {
 
 /// Returns the bucket with its address.
 fn bucket(options: &S3Options) -> Result<Bucket, String> {
-    let region =
-        options.region.clone().or_else(|| variable("AWS_REGION")).unwrap_or_else(|| REGION.to_owned());
-    let endpoint = options.endpoint.clone().or_else(|| variable("AWS_ENDPOINT_URL"));
+    let region = options
+        .region
+        .clone()
+        .or_else(|| variable("AWS_REGION"))
+        .unwrap_or_else(|| REGION.to_owned());
+    let endpoint = options
+        .endpoint
+        .clone()
+        .or_else(|| variable("AWS_ENDPOINT_URL"));
     // Servers other than AWS rarely have a separate host name for each bucket.
     let (endpoint, style) = match endpoint {
         Some(endpoint) => (endpoint, UrlStyle::Path),
-        None => (format!("https://s3.{region}.amazonaws.com"), UrlStyle::VirtualHost),
+        None => (
+            format!("https://s3.{region}.amazonaws.com"),
+            UrlStyle::VirtualHost,
+        ),
     };
     let url = Url::parse(&endpoint).map_err(|_| "https://HOST:PORT is expected".to_owned())?;
     if !url.username().is_empty() || url.password().is_some() {
@@ -138,8 +163,14 @@ impl BucketPlace {
             return Ok(access.clone());
         }
         let bucket = bucket(&self.options).map_err(SendError::new)?;
-        let [ca, cert, key] = [&self.options.ca, &self.options.cert, &self.options.key].map(Clone::clone);
-        let files = CredentialFiles { token_file: None, ca, cert, key };
+        let [ca, cert, key] =
+            [&self.options.ca, &self.options.cert, &self.options.key].map(Clone::clone);
+        let files = CredentialFiles {
+            token_file: None,
+            ca,
+            cert,
+            key,
+        };
         let is_tls = bucket.base_url().scheme() == "https";
         let access = S3Access {
             http: certified(reqwest::Client::builder().timeout(PATIENCE), &files, is_tls)?,
@@ -152,7 +183,11 @@ impl BucketPlace {
 
     fn key(&self, path: &str) -> String {
         let prefix = self.options.prefix.trim_matches('/');
-        if prefix.is_empty() { path.to_owned() } else { format!("{prefix}/{path}") }
+        if prefix.is_empty() {
+            path.to_owned()
+        } else {
+            format!("{prefix}/{path}")
+        }
     }
 }
 
@@ -166,15 +201,25 @@ impl ObjectPlace for BucketPlace {
             let (access, start) = (self.access()?, self.key(&format!("{directory}/")));
             let listed = list(&access, &format!("{start}{prefix}")).await;
             let keys = listed.inspect_err(|_| self.http = None)?;
-            Ok(keys.iter().filter_map(|key| key.strip_prefix(&start).map(str::to_owned)).collect())
+            Ok(keys
+                .iter()
+                .filter_map(|key| key.strip_prefix(&start).map(str::to_owned))
+                .collect())
         }
         .boxed()
     }
 
-    fn put<'a>(&'a mut self, path: &'a str, content: Vec<u8>) -> BoxFuture<'a, Result<(), SendError>> {
+    fn put<'a>(
+        &'a mut self,
+        path: &'a str,
+        content: Vec<u8>,
+    ) -> BoxFuture<'a, Result<(), SendError>> {
         async move {
             let (access, key) = (self.access()?, self.key(path));
-            let url = access.bucket.put_object(Some(&access.credentials), &key).sign(SIGNED);
+            let url = access
+                .bucket
+                .put_object(Some(&access.credentials), &key)
+                .sign(SIGNED);
             let sent = answered(&key, access.http.put(url).body(content).send().await).await;
             sent.map(drop).inspect_err(|_| self.http = None)
         }
@@ -209,7 +254,8 @@ async fn list(access: &S3Access, prefix: &str) -> Result<Vec<String>, SendError>
     }
 }
 
-/// Returns the body of a successful answer. Errors do not show the address, which contains the signature.
+/// Returns the body of a successful answer. Errors do not show the address, which contains the
+/// signature.
 async fn answered(key: &str, sent: Result<Response, reqwest::Error>) -> Result<String, SendError> {
     let failed = |error: reqwest::Error| SendError::caused(key, &error.without_url());
     let response = sent.map_err(failed)?;
@@ -232,7 +278,8 @@ fn credentials(file: Option<&Path>) -> Result<Credentials, SendError> {
     let shared = || variable("AWS_SHARED_CREDENTIALS_FILE").map(PathBuf::from);
     let home = || variable("HOME").map(|home| PathBuf::from(home).join(".aws/credentials"));
     let path = file.map(Path::to_owned).or_else(shared).or_else(home);
-    let path = path.ok_or_else(|| SendError::new("no keys: name a file with them as credentialsFile"))?;
+    let path =
+        path.ok_or_else(|| SendError::new("no keys: name a file with them as credentialsFile"))?;
     let text = std::fs::read_to_string(&path);
     let text = text.map_err(|error| SendError::caused(&path.display().to_string(), &error))?;
     let value = |name: &str| {
@@ -262,13 +309,25 @@ mod tests {
         for (more, field) in [
             (serde_json::json!({ "bucket": "A" }), "bucket"),
             (serde_json::json!({ "endpoint": "host" }), "endpoint"),
-            (serde_json::json!({ "endpoint": "https://u:p@host" }), "endpoint"),
-            (serde_json::json!({ "endpoint": "http://host", "ca": "/ca" }), "ca"),
-            (serde_json::json!({ "endpoint": "http://host", "cert": "/c", "key": "/k" }), "cert"),
+            (
+                serde_json::json!({ "endpoint": "https://u:p@host" }),
+                "endpoint",
+            ),
+            (
+                serde_json::json!({ "endpoint": "http://host", "ca": "/ca" }),
+                "ca",
+            ),
+            (
+                serde_json::json!({ "endpoint": "http://host", "cert": "/c", "key": "/k" }),
+                "cert",
+            ),
             (serde_json::json!({ "key": "/k" }), "key"),
         ] {
             let mut value = serde_json::json!({ "bucket": "b" });
-            value.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            value
+                .as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
             let options: S3Options = serde_json::from_value(value).unwrap();
             assert_eq!(options.check().unwrap_err().0, field, "{more}");
         }
@@ -278,11 +337,18 @@ mod tests {
     fn keys_are_read_from_a_file_and_not_shown() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("credentials");
-        std::fs::write(&path, "[default]\naws_access_key_id = AK\naws_secret_access_key=SK\n").unwrap();
+        std::fs::write(
+            &path,
+            "[default]\naws_access_key_id = AK\naws_secret_access_key=SK\n",
+        )
+        .unwrap();
         let found = credentials(Some(&path)).unwrap();
         assert_eq!((found.key(), found.secret()), ("AK", "SK"));
         std::fs::write(&path, "aws_secret_access_key=SK\n").unwrap();
         let error = credentials(Some(&path)).unwrap_err().to_string();
-        assert!(error.contains("has no aws_access_key_id") && !error.contains("SK"), "{error}");
+        assert!(
+            error.contains("has no aws_access_key_id") && !error.contains("SK"),
+            "{error}"
+        );
     }
 }

@@ -21,8 +21,8 @@ pub enum Cell {
     Time(i64),
 }
 
-/// One row of a metric: its cells in the order of the columns, and the entry itself if a column can't hold a
-/// part of the entry.
+/// One row of a metric: its cells in the order of the columns, and the entry itself if a column
+/// can't hold a part of the entry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CellRow {
     pub cells: Vec<Cell>,
@@ -35,7 +35,9 @@ pub fn rows(entry: &Value, columns: &[RowColumn], per_cpu: bool) -> Vec<CellRow>
     match value.as_array().filter(|_| per_cpu) {
         Some(values) => {
             let numbered = values.iter().enumerate();
-            numbered.map(|(cpu, value)| row(entry, key, value, cpu as u64, columns)).collect()
+            numbered
+                .map(|(cpu, value)| row(entry, key, value, cpu as u64, columns))
+                .collect()
         }
         None => vec![row(entry, key, value, 0, columns)],
     }
@@ -60,8 +62,9 @@ fn row(entry: &Value, key: &Value, value: &Value, cpu: u64, columns: &[RowColumn
     });
     let cells: Vec<Cell> = cells.collect();
     // A key may show bits of its padding besides its members.
-    let members =
-        columns.iter().filter(|column| matches!(&column.source, CellSource::Key(path) if path.len() == 1));
+    let members = columns
+        .iter()
+        .filter(|column| matches!(&column.source, CellSource::Key(path) if path.len() == 1));
     let more = key.as_object().is_some_and(|key| {
         let first = |column: &&RowColumn| matches!(&column.source, CellSource::Key(path) if !path.is_empty());
         key.len() > members.count()
@@ -72,7 +75,10 @@ fn row(entry: &Value, key: &Value, value: &Value, cpu: u64, columns: &[RowColumn
                     .any(|column| matches!(&column.source, CellSource::Key(path) if path[0] == *name))
             })
     });
-    CellRow { cells, rest: (!fits || more).then(|| entry.to_string()) }
+    CellRow {
+        cells,
+        rest: (!fits || more).then(|| entry.to_string()),
+    }
 }
 
 fn at<'a>(value: &'a Value, path: &[String]) -> Option<&'a Value> {
@@ -101,7 +107,11 @@ pub fn cell(kind: ColumnKind, value: &Value) -> Option<Cell> {
 
 /// Returns the nanoseconds since 1970 of a time in RFC 3339.
 pub fn nanoseconds(text: &str) -> Option<i64> {
-    text.parse::<Timestamp>().ok()?.as_nanosecond().try_into().ok()
+    text.parse::<Timestamp>()
+        .ok()?
+        .as_nanosecond()
+        .try_into()
+        .ok()
 }
 
 #[cfg(test)]
@@ -111,33 +121,69 @@ mod tests {
     use super::*;
 
     fn column(name: &str, kind: ColumnKind, source: CellSource) -> RowColumn {
-        RowColumn { name: name.into(), kind, source, unit: None }
+        RowColumn {
+            name: name.into(),
+            kind,
+            source,
+            unit: None,
+        }
     }
 
     #[test]
     fn what_no_column_holds_is_in_the_rest() {
         let columns = [
             column("src", ColumnKind::Text, CellSource::Key(vec!["src".into()])),
-            column("bytes", ColumnKind::Unsigned { bits: 64 }, CellSource::Value(vec!["bytes".into()])),
-            column("last", ColumnKind::Time, CellSource::Value(vec!["last".into()])),
+            column(
+                "bytes",
+                ColumnKind::Unsigned { bits: 64 },
+                CellSource::Value(vec!["bytes".into()]),
+            ),
+            column(
+                "last",
+                ColumnKind::Time,
+                CellSource::Value(vec!["last".into()]),
+            ),
         ];
-        let entry =
-            |key, bytes| json!({ "key": key, "value": { "bytes": bytes, "last": "1970-01-01T00:00:01Z" } });
-        let fits = &rows(&entry(json!({ "src": "10.0.0.1" }), json!(u64::MAX)), &columns, false)[0];
-        let cells = [Cell::Text("10.0.0.1".into()), Cell::Unsigned(u64::MAX), Cell::Time(1_000_000_000)];
-        assert_eq!(*fits, CellRow { cells: cells.into(), rest: None });
+        let entry = |key, bytes| json!({ "key": key, "value": { "bytes": bytes, "last": "1970-01-01T00:00:01Z" } });
+        let fits = &rows(
+            &entry(json!({ "src": "10.0.0.1" }), json!(u64::MAX)),
+            &columns,
+            false,
+        )[0];
+        let cells = [
+            Cell::Text("10.0.0.1".into()),
+            Cell::Unsigned(u64::MAX),
+            Cell::Time(1_000_000_000),
+        ];
+        assert_eq!(
+            *fits,
+            CellRow {
+                cells: cells.into(),
+                rest: None
+            }
+        );
         let large = entry(json!({ "src": "10.0.0.1" }), json!(1e30));
-        assert_eq!(rows(&large, &columns, false)[0].rest, Some(large.to_string()));
+        assert_eq!(
+            rows(&large, &columns, false)[0].rest,
+            Some(large.to_string())
+        );
         let padded = entry(json!({ "src": "10.0.0.1", "padding": "0x01" }), json!(1));
-        assert_eq!(rows(&padded, &columns, false)[0].rest, Some(padded.to_string()));
+        assert_eq!(
+            rows(&padded, &columns, false)[0].rest,
+            Some(padded.to_string())
+        );
     }
 
     #[test]
     fn names_beside_a_key_are_cells() {
-        let columns = ["pod", "service"]
-            .map(|field| column(field, ColumnKind::Text, CellSource::Owner("src".into(), field)));
-        let entry =
-            json!({ "key": { "src": "10.1.0.7" }, "names": { "src": { "pod": "web-1" } }, "value": 1 });
+        let columns = ["pod", "service"].map(|field| {
+            column(
+                field,
+                ColumnKind::Text,
+                CellSource::Owner("src".into(), field),
+            )
+        });
+        let entry = json!({ "key": { "src": "10.1.0.7" }, "names": { "src": { "pod": "web-1" } }, "value": 1 });
         let row = &rows(&entry, &columns, false)[0];
         assert_eq!(row.cells, [Cell::Text("web-1".into()), Cell::Missing]);
     }
@@ -146,7 +192,11 @@ mod tests {
     fn values_of_each_cpu_are_rows() {
         let columns = [
             column("cpu", ColumnKind::Unsigned { bits: 32 }, CellSource::Cpu),
-            column("value", ColumnKind::Unsigned { bits: 64 }, CellSource::Value(Vec::new())),
+            column(
+                "value",
+                ColumnKind::Unsigned { bits: 64 },
+                CellSource::Value(Vec::new()),
+            ),
         ];
         let cells: Vec<_> = rows(&json!({ "key": 0, "value": [5, 7] }), &columns, true)
             .into_iter()

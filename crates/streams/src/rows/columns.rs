@@ -6,7 +6,14 @@ use twinprobe_ebpf_common::window::owner::OWNER_FIELDS;
 use twinprobe_ebpf_common::window::shape::{FieldContent, FieldShape, MetricShape};
 
 /// The columns that each table begins with.
-pub const IDENTITY: [&str; 6] = ["node", "probe", "instance", "seq", "window_start", "window_end"];
+pub const IDENTITY: [&str; 6] = [
+    "node",
+    "probe",
+    "instance",
+    "seq",
+    "window_start",
+    "window_end",
+];
 /// The column for values that do not fit into any other column.
 pub const REST: &str = "rest";
 
@@ -59,10 +66,21 @@ pub fn columns(metric: &MetricShape) -> Vec<RowColumn> {
     if let Some(key) = &metric.key {
         leaves(key, &mut Vec::new(), &mut |field, path| {
             let kind = kind(&field.content);
-            found.push(column("key", path, kind, CellSource::Key(path.to_vec()), field));
+            found.push(column(
+                "key",
+                path,
+                kind,
+                CellSource::Key(path.to_vec()),
+                field,
+            ));
         });
     }
-    for address in metric.key.iter().filter(|_| metric.names).flat_map(FieldShape::addresses) {
+    for address in metric
+        .key
+        .iter()
+        .filter(|_| metric.names)
+        .flat_map(FieldShape::addresses)
+    {
         found.extend(OWNER_FIELDS.map(|field| RowColumn {
             name: format!("{address}_{field}"),
             kind: ColumnKind::Text,
@@ -72,11 +90,26 @@ pub fn columns(metric: &MetricShape) -> Vec<RowColumn> {
     }
     let keys: BTreeSet<String> = found.iter().map(|column| column.name.clone()).collect();
     if metric.per_cpu {
-        let (name, kind, source) = ("cpu".to_owned(), ColumnKind::Unsigned { bits: 32 }, CellSource::Cpu);
-        found.push(RowColumn { name, kind, source, unit: None });
+        let (name, kind, source) = (
+            "cpu".to_owned(),
+            ColumnKind::Unsigned { bits: 32 },
+            CellSource::Cpu,
+        );
+        found.push(RowColumn {
+            name,
+            kind,
+            source,
+            unit: None,
+        });
     }
     leaves(&metric.value, &mut Vec::new(), &mut |field, path| {
-        let mut value = column("value", path, kind(&field.content), CellSource::Value(path.to_vec()), field);
+        let mut value = column(
+            "value",
+            path,
+            kind(&field.content),
+            CellSource::Value(path.to_vec()),
+            field,
+        );
         if keys.contains(&value.name) {
             value.name = format!("value_{}", value.name);
         }
@@ -93,13 +126,28 @@ fn column(
     source: CellSource,
     field: &FieldShape,
 ) -> RowColumn {
-    let name = if path.is_empty() { whole.to_owned() } else { path.join("_") };
-    RowColumn { name, kind, source, unit: field.unit.clone() }
+    let name = if path.is_empty() {
+        whole.to_owned()
+    } else {
+        path.join("_")
+    };
+    RowColumn {
+        name,
+        kind,
+        source,
+        unit: field.unit.clone(),
+    }
 }
 
 /// Calls `visit` with each field that is not a struct, and the names of the members on the way.
-fn leaves(field: &FieldShape, path: &mut Vec<String>, visit: &mut impl FnMut(&FieldShape, &[String])) {
-    let FieldContent::Struct { fields } = &field.content else { return visit(field, path) };
+fn leaves(
+    field: &FieldShape,
+    path: &mut Vec<String>,
+    visit: &mut impl FnMut(&FieldShape, &[String]),
+) {
+    let FieldContent::Struct { fields } = &field.content else {
+        return visit(field, path);
+    };
     for member in fields {
         path.push(member.name.clone());
         leaves(member, path, visit);
@@ -135,7 +183,11 @@ const fn kind(content: &FieldContent) -> ColumnKind {
 /// Adds numbers to columns of the same name, because the systems ignore the difference between
 /// upper and lower case.
 fn distinct(columns: &mut [RowColumn]) {
-    let mut taken: BTreeSet<String> = IDENTITY.iter().chain(&[REST]).map(|name| (*name).to_owned()).collect();
+    let mut taken: BTreeSet<String> = IDENTITY
+        .iter()
+        .chain(&[REST])
+        .map(|name| (*name).to_owned())
+        .collect();
     for column in columns {
         let (plain, mut number) = (column.name.clone(), 2);
         while !taken.insert(column.name.to_ascii_lowercase()) {
@@ -159,10 +211,20 @@ mod tests {
                 "key": { "type": "ip" }, "value": { "type": "unsigned", "bits": 64 },
             }))
             .unwrap();
-            columns(&shape).into_iter().map(|column| column.name).collect::<Vec<_>>()
+            columns(&shape)
+                .into_iter()
+                .map(|column| column.name)
+                .collect::<Vec<_>>()
         };
         assert_eq!(shape(false), ["key", "value"]);
-        let named = ["key", "key_namespace", "key_pod", "key_workload", "key_service", "value"];
+        let named = [
+            "key",
+            "key_namespace",
+            "key_pod",
+            "key_workload",
+            "key_service",
+            "value",
+        ];
         assert_eq!(shape(true), named);
     }
 
@@ -178,8 +240,10 @@ mod tests {
                 { "name": "tcp_flags", "type": "array", "len": 2, "element": { "type": "bool" } }] },
         }))
         .unwrap();
-        let shown: Vec<String> =
-            columns(&shape).iter().map(|column| format!("{} {:?}", column.name, column.kind)).collect();
+        let shown: Vec<String> = columns(&shape)
+            .iter()
+            .map(|column| format!("{} {:?}", column.name, column.kind))
+            .collect();
         assert_eq!(
             shown,
             [

@@ -1,6 +1,6 @@
-//! The cells of entries, read from a document without a tree of values between them, which would take most of
-//! the time. This reader knows only entries that are one row and fit into their columns.
-//! [`rows`](super::cell::rows) knows all.
+//! The cells of entries, read from a document without a tree of values between them, which would
+//! take most of the time. This reader knows only entries that are one row and fit into their
+//! columns. [`rows`](super::cell::rows) knows all.
 
 use std::fmt;
 
@@ -31,7 +31,9 @@ impl CellPlace {
             if column.kind == ColumnKind::Json {
                 return None;
             }
-            let place = path.iter().fold(entry.member(first), |place, name| place.member(name));
+            let place = path
+                .iter()
+                .fold(entry.member(first), |place, name| place.member(name));
             place.column = Some((index, column.kind));
         }
         Some(entry)
@@ -59,14 +61,23 @@ pub struct DirectRows<'a, F> {
 impl<'a, F: FnMut(&mut [Cell])> DirectRows<'a, F> {
     /// `each` gets the cells of each entry, and may take the cells out.
     pub fn new(place: &'a CellPlace, columns: usize, each: F) -> Self {
-        Self { place, row: vec![Cell::Missing; columns], read: 0, each }
+        Self {
+            place,
+            row: vec![Cell::Missing; columns],
+            read: 0,
+            each,
+        }
     }
 }
 
 impl<F: FnMut(&mut [Cell])> EntryReader for DirectRows<'_, F> {
     fn next<'de, A: SeqAccess<'de>>(&mut self, entries: &mut A) -> Result<bool, A::Error> {
         let mut found = 0;
-        let seed = PlaceSeed { place: self.place, row: &mut self.row, found: &mut found };
+        let seed = PlaceSeed {
+            place: self.place,
+            row: &mut self.row,
+            found: &mut found,
+        };
         if entries.next_element_seed(seed)?.is_none() {
             return Ok(false);
         }
@@ -89,7 +100,10 @@ struct PlaceSeed<'a> {
 
 impl PlaceSeed<'_> {
     fn put<E: Error>(self, read: impl FnOnce(ColumnKind) -> Option<Cell>) -> Result<(), E> {
-        let cell = self.place.column.and_then(|(index, kind)| Some((index, read(kind)?)));
+        let cell = self
+            .place
+            .column
+            .and_then(|(index, kind)| Some((index, read(kind)?)));
         let (index, cell) = cell.ok_or_else(|| E::custom("no column holds it"))?;
         self.row[index] = cell;
         *self.found += 1;
@@ -115,8 +129,15 @@ impl<'de> Visitor<'de> for PlaceSeed<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Self { place, row, found } = self;
         let mut next = 0;
-        while let Some(index) = map.next_key_seed(NameSeed { members: &place.members, next })? {
-            map.next_value_seed(PlaceSeed { place: &place.members[index].1, row, found })?;
+        while let Some(index) = map.next_key_seed(NameSeed {
+            members: &place.members,
+            next,
+        })? {
+            map.next_value_seed(PlaceSeed {
+                place: &place.members[index].1,
+                row,
+                found,
+            })?;
             next = index + 1;
         }
         Ok(())
@@ -173,8 +194,14 @@ impl Visitor<'_> for NameSeed<'_> {
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<usize, E> {
-        let is_it = |index: &usize| self.members.get(*index).is_some_and(|(known, _)| known == name);
-        let found = Some(self.next).filter(is_it).or_else(|| (0..self.members.len()).find(is_it));
+        let is_it = |index: &usize| {
+            self.members
+                .get(*index)
+                .is_some_and(|(known, _)| known == name)
+        };
+        let found = Some(self.next)
+            .filter(is_it)
+            .or_else(|| (0..self.members.len()).find(is_it));
         found.ok_or_else(|| E::custom("no column has it"))
     }
 }
@@ -188,20 +215,42 @@ mod tests {
     use super::*;
 
     fn column(kind: ColumnKind, source: CellSource) -> RowColumn {
-        RowColumn { name: String::new(), kind, source, unit: None }
+        RowColumn {
+            name: String::new(),
+            kind,
+            source,
+            unit: None,
+        }
     }
 
-    /// An entry that is read directly has the same cells as the entry that is read as a value. Other entries
-    /// end the reading.
+    /// An entry that is read directly has the same cells as the entry that is read as a value.
+    /// Other entries end the reading.
     #[test]
     fn cells_are_those_of_the_value() {
-        let path = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let path = |names: &[&str]| {
+            names
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect::<Vec<_>>()
+        };
         let columns = [
             column(ColumnKind::Text, CellSource::Key(path(&["src"]))),
-            column(ColumnKind::Unsigned { bits: 16 }, CellSource::Key(path(&["port"]))),
-            column(ColumnKind::Unsigned { bits: 64 }, CellSource::Value(path(&["count", "bytes"]))),
-            column(ColumnKind::Signed { bits: 64 }, CellSource::Value(path(&["least"]))),
-            column(ColumnKind::Float { bits: 64 }, CellSource::Value(path(&["share"]))),
+            column(
+                ColumnKind::Unsigned { bits: 16 },
+                CellSource::Key(path(&["port"])),
+            ),
+            column(
+                ColumnKind::Unsigned { bits: 64 },
+                CellSource::Value(path(&["count", "bytes"])),
+            ),
+            column(
+                ColumnKind::Signed { bits: 64 },
+                CellSource::Value(path(&["least"])),
+            ),
+            column(
+                ColumnKind::Float { bits: 64 },
+                CellSource::Value(path(&["share"])),
+            ),
             column(ColumnKind::Bool, CellSource::Value(path(&["is"]))),
             column(ColumnKind::Time, CellSource::Value(path(&["last"]))),
         ];
@@ -220,7 +269,10 @@ mod tests {
             (with("/value/share", json!(7)), true),
             (with("/key/src", json!(7)), true),
             (with("/key/src", json!([7])), false),
-            (with("/key", json!({ "src": "a", "port": 1, "padding": "0x01" })), false),
+            (
+                with("/key", json!({ "src": "a", "port": 1, "padding": "0x01" })),
+                false,
+            ),
             (with("/key", json!({ "src": "a" })), false),
             (with("/key", json!(1)), false),
             (with("/value/count", json!(1)), false),
@@ -233,12 +285,20 @@ mod tests {
         for (entry, is_read) in entries {
             let document = json!({ "ingress": { "m": { "entries": [entry] } } }).to_string();
             let mut found = Vec::new();
-            let mut direct = DirectRows::new(&place, columns.len(), |cells| found.push(cells.to_vec()));
+            let mut direct =
+                DirectRows::new(&place, columns.len(), |cells| found.push(cells.to_vec()));
             let read = each_entry(document.as_bytes(), ["ingress", "m"], &mut direct);
             assert_eq!(read.is_ok(), is_read, "{entry}");
             if is_read {
                 let expected = rows(&entry, &columns, false);
-                assert_eq!([CellRow { cells: found.remove(0), rest: None }], expected[..], "{entry}");
+                assert_eq!(
+                    [CellRow {
+                        cells: found.remove(0),
+                        rest: None
+                    }],
+                    expected[..],
+                    "{entry}"
+                );
             }
         }
         let cpu = column(ColumnKind::Unsigned { bits: 32 }, CellSource::Cpu);

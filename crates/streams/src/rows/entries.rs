@@ -1,4 +1,5 @@
-//! The entries of a metric, read from a document one by one. A large document as a tree of values would take many times its size.
+//! The entries of a metric, read from a document one by one. A large document as a tree of values
+//! would take many times its size.
 
 use std::fmt;
 
@@ -27,10 +28,20 @@ pub fn each_entry(
     [direction, metric]: [&str; 2],
     reader: &mut impl EntryReader,
 ) -> serde_json::Result<()> {
-    let entries = MemberSeed { name: "entries", then: EntriesSeed(reader) };
-    let metric = MemberSeed { name: metric, then: entries };
+    let entries = MemberSeed {
+        name: "entries",
+        then: EntriesSeed(reader),
+    };
+    let metric = MemberSeed {
+        name: metric,
+        then: entries,
+    };
     let mut document = serde_json::Deserializer::from_slice(document);
-    MemberSeed { name: direction, then: metric }.deserialize(&mut document)?;
+    MemberSeed {
+        name: direction,
+        then: metric,
+    }
+    .deserialize(&mut document)?;
     document.end()
 }
 
@@ -123,10 +134,21 @@ mod tests {
             },
         });
         let flows = &document["ingress"]["flows"]["entries"];
-        assert_eq!(json!(entries(&document, ["ingress", "flows"]).unwrap()), *flows);
-        for path in [["ingress", "sizes"], ["ingress", "none"], ["none", "flows"], ["probe", "flows"]] {
+        assert_eq!(
+            json!(entries(&document, ["ingress", "flows"]).unwrap()),
+            *flows
+        );
+        for path in [
+            ["ingress", "sizes"],
+            ["ingress", "none"],
+            ["none", "flows"],
+            ["probe", "flows"],
+        ] {
             let found = entries(&document, path);
-            assert!(found.is_ok_and(|found| found.is_empty()) == (path[0] != "probe"), "{path:?}");
+            assert!(
+                found.is_ok_and(|found| found.is_empty()) == (path[0] != "probe"),
+                "{path:?}"
+            );
         }
         for broken in [&b"{\"ingress\":{\"flows\":{\"entries\":[1,"[..], b"{} {}"] {
             let mut reader = EntryValues(|_: &Value| ());

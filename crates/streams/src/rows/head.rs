@@ -46,7 +46,9 @@ impl DocumentHead {
             Direction::Ingress => &self.ingress,
             Direction::Egress => &self.egress,
         };
-        metrics.get(&metric.name).is_some_and(|tally| tally.entries > 0)
+        metrics
+            .get(&metric.name)
+            .is_some_and(|tally| tally.entries > 0)
     }
 }
 
@@ -57,7 +59,8 @@ pub fn entries_of(
     each: impl FnMut(&Value),
 ) -> Result<(), SendError> {
     let path = [metric.direction.name(), &metric.name];
-    each_entry(&window.document, path, &mut EntryValues(each)).map_err(|error| window.malformed(&error))
+    each_entry(&window.document, path, &mut EntryValues(each))
+        .map_err(|error| window.malformed(&error))
 }
 
 fn tally<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
@@ -102,7 +105,10 @@ mod tests {
             },
         });
         let head: DocumentHead = serde_json::from_str(&document.to_string()).unwrap();
-        assert_eq!((&head.interfaces, &head.window["seq"]), (&json!(["lo"]), &json!(3)));
+        assert_eq!(
+            (&head.interfaces, &head.window["seq"]),
+            (&json!(["lo"]), &json!(3))
+        );
         assert!(head.labels.is_null() && head.approximate.is_none());
         let metric = |direction: &str, name: &str| -> MetricShape {
             serde_json::from_value(json!({
@@ -118,7 +124,11 @@ mod tests {
             ("egress", "bare", false),
             ("ingress", "flows", false),
         ] {
-            assert_eq!(head.has_entries(&metric(direction, name)), expected, "{direction} {name}");
+            assert_eq!(
+                head.has_entries(&metric(direction, name)),
+                expected,
+                "{direction} {name}"
+            );
         }
     }
 }

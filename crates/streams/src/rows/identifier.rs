@@ -15,8 +15,8 @@ const VARIANT: usize = 8;
 /// The names of the columns that a table has already.
 pub struct FreeNames(BTreeSet<String>);
 
-/// Returns a name that databases keep unchanged: a long name becomes its beginning and a digest of the whole
-/// name.
+/// Returns a name that databases keep unchanged: a long name becomes its beginning and a digest of
+/// the whole name.
 pub fn identifier(name: &str) -> String {
     if name.len() <= LONGEST {
         return name.to_owned();
@@ -25,7 +25,8 @@ pub fn identifier(name: &str) -> String {
     format!("{}~{}", &name[..end], &digest(name)[..DIGITS])
 }
 
-/// Returns the name of a table beside `name`, for columns of other types. `layout` contains their types.
+/// Returns the name of a table beside `name`, for columns of other types. `layout` contains their
+/// types.
 pub fn variant(name: &str, layout: &str) -> String {
     identifier(&format!("{name}~{}", &digest(layout)[..VARIANT]))
 }
@@ -42,7 +43,10 @@ pub fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
 
 /// Returns the hex digits of SHA-256.
 pub fn digest(text: &str) -> String {
-    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(text)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 impl FreeNames {
@@ -67,15 +71,24 @@ mod tests {
 
     #[test]
     fn a_long_name_keeps_what_tells_it_from_others() {
-        assert_eq!(identifier("flow-features.ingress.flows"), "flow-features.ingress.flows");
+        assert_eq!(
+            identifier("flow-features.ingress.flows"),
+            "flow-features.ingress.flows"
+        );
         assert_eq!(identifier(&"x".repeat(LONGEST)), "x".repeat(LONGEST));
         let (one, other) = (identifier(&"é".repeat(40)), identifier(&"é".repeat(41)));
-        assert!(one != other && one.len() <= LONGEST && other.len() <= LONGEST, "{one} {other}");
+        assert!(
+            one != other && one.len() <= LONGEST && other.len() <= LONGEST,
+            "{one} {other}"
+        );
         assert!(one.starts_with(&"é".repeat(25)), "{one}");
     }
 
     #[test]
     fn any_name_can_be_quoted() {
-        assert_eq!(listed(["a\"; DROP TABLE b", "Ö.c"].into_iter()), "\"a\"\"; DROP TABLE b\", \"Ö.c\"");
+        assert_eq!(
+            listed(["a\"; DROP TABLE b", "Ö.c"].into_iter()),
+            "\"a\"\"; DROP TABLE b\", \"Ö.c\""
+        );
     }
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use parquet::basic::{Compression, LogicalType, Repetition, TimeUnit, Type as PhysicalType, ZstdLevel};
+use parquet::basic::{
+    Compression, LogicalType, Repetition, TimeUnit, Type as PhysicalType, ZstdLevel,
+};
 use parquet::data_type::{
     BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type,
 };
@@ -25,7 +27,11 @@ pub struct FilledColumn {
 
 impl FilledColumn {
     pub fn new(name: impl Into<String>, kind: ColumnKind) -> Self {
-        Self { name: name.into(), kind, cells: Vec::new() }
+        Self {
+            name: name.into(),
+            kind,
+            cells: Vec::new(),
+        }
     }
 }
 
@@ -35,8 +41,15 @@ pub fn file(columns: &[FilledColumn]) -> Result<Vec<u8>, SendError> {
 }
 
 fn written(columns: &[FilledColumn]) -> Result<Vec<u8>, ParquetError> {
-    let fields = columns.iter().map(|column| field(column).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
-    let schema = Arc::new(Type::group_type_builder("windows").with_fields(fields).build()?);
+    let fields = columns
+        .iter()
+        .map(|column| field(column).map(Arc::new))
+        .collect::<Result<Vec<_>, _>>()?;
+    let schema = Arc::new(
+        Type::group_type_builder("windows")
+            .with_fields(fields)
+            .build()?,
+    );
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
         .set_created_by("twinprobe".to_owned())
@@ -45,7 +58,9 @@ fn written(columns: &[FilledColumn]) -> Result<Vec<u8>, ParquetError> {
     let mut writer = SerializedFileWriter::new(&mut bytes, schema, Arc::new(properties))?;
     let mut group = writer.next_row_group()?;
     for column in columns {
-        let Some(mut place) = group.next_column()? else { break };
+        let Some(mut place) = group.next_column()? else {
+            break;
+        };
         fill(&mut place, column)?;
         place.close()?;
     }
@@ -58,7 +73,11 @@ fn field(column: &FilledColumn) -> Result<Type, ParquetError> {
     let integer = |bits: u32, signed| {
         // Parquet's integers have 8, 16, 32 or 64 bits.
         let bits = bits.next_power_of_two().clamp(8, 64) as i8;
-        let physical = if bits == 64 { PhysicalType::INT64 } else { PhysicalType::INT32 };
+        let physical = if bits == 64 {
+            PhysicalType::INT64
+        } else {
+            PhysicalType::INT32
+        };
         (physical, Some(LogicalType::integer(bits, signed)))
     };
     let (physical, logical) = match column.kind {
@@ -69,7 +88,10 @@ fn field(column: &FilledColumn) -> Result<Type, ParquetError> {
         ColumnKind::Bool => (PhysicalType::BOOLEAN, None),
         ColumnKind::Text => (PhysicalType::BYTE_ARRAY, Some(LogicalType::String)),
         ColumnKind::Json => (PhysicalType::BYTE_ARRAY, Some(LogicalType::Json)),
-        ColumnKind::Time => (PhysicalType::INT64, Some(LogicalType::timestamp(true, TimeUnit::NANOS))),
+        ColumnKind::Time => (
+            PhysicalType::INT64,
+            Some(LogicalType::timestamp(true, TimeUnit::NANOS)),
+        ),
     };
     Type::primitive_type_builder(&column.name, physical)
         .with_repetition(Repetition::OPTIONAL)
@@ -103,7 +125,8 @@ fn fill(place: &mut SerializedColumnWriter<'_>, column: &FilledColumn) -> Result
             write::<ByteArrayType>(place, cells, |cell| {
                 let Cell::Text(text) = cell else { return None };
                 let known = last.take().filter(|(known, _)| Arc::ptr_eq(known, text));
-                let (_, bytes) = last.insert(known.unwrap_or_else(|| (text, ByteArray::from(&**text))));
+                let (_, bytes) =
+                    last.insert(known.unwrap_or_else(|| (text, ByteArray::from(&**text))));
                 Some(bytes.clone())
             })
         }
@@ -128,5 +151,8 @@ fn write<'a, T: DataType>(
     // A cell that is missing has level 0.
     let levels: Vec<i16> = values.iter().map(|value| value.is_some().into()).collect();
     let values: Vec<T::T> = values.into_iter().flatten().collect();
-    place.typed::<T>().write_batch(&values, Some(&levels), None).map(drop)
+    place
+        .typed::<T>()
+        .write_batch(&values, Some(&levels), None)
+        .map(drop)
 }

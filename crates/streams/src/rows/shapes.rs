@@ -1,4 +1,5 @@
-//! The windows of a batch by their tables in a database: windows of one probe and one shape share tables.
+//! The windows of a batch by their tables in a database: windows of one probe and one shape share
+//! tables.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,15 +35,28 @@ pub struct ShapeGroup<'a> {
 pub fn by_shape(batch: &[Arc<StreamItem>]) -> Result<Vec<ShapeGroup<'_>>, SendError> {
     let mut groups: BTreeMap<(&str, &str), ShapeGroup<'_>> = BTreeMap::new();
     for (at, item) in batch.iter().enumerate() {
-        let StreamItem::Window(window) = &**item else { continue };
+        let StreamItem::Window(window) = &**item else {
+            continue;
+        };
         let place = (&*window.name.series.probe, &*window.shape.digest);
-        let group = groups.entry(place).or_insert(ShapeGroup { first: window, windows: Vec::new() });
-        group.windows.push(PlacedWindow { at, window, head: DocumentHead::of(window)? });
+        let group = groups.entry(place).or_insert(ShapeGroup {
+            first: window,
+            windows: Vec::new(),
+        });
+        group.windows.push(PlacedWindow {
+            at,
+            window,
+            head: DocumentHead::of(window)?,
+        });
     }
     Ok(groups.into_values().collect())
 }
 
 /// Returns the name of the table of a metric.
 pub fn table(probe: &str, metric: &MetricShape) -> String {
-    identifier(&format!("{probe}.{}.{}", metric.direction.name(), metric.name))
+    identifier(&format!(
+        "{probe}.{}.{}",
+        metric.direction.name(),
+        metric.name
+    ))
 }

@@ -6,17 +6,26 @@ use super::cell::{Cell, CellRow, rows};
 use super::columns::{REST, RowColumn, columns};
 use crate::receiver::{SendError, StreamWindow};
 
-/// Returns the first rows of each table: at most `most` of them, with the names of the columns that have a value.
+/// Returns the first rows of each table: at most `most` of them, with the names of the columns that
+/// have a value.
 pub fn shown_rows(window: &StreamWindow, most: usize) -> Result<Vec<String>, SendError> {
     let document = window.parsed()?;
     let mut shown = Vec::new();
     for metric in &window.shape.metrics {
         let (direction, name) = (metric.direction.name(), &metric.name);
-        let Some(entries) = document[direction][name]["entries"].as_array() else { continue };
+        let Some(entries) = document[direction][name]["entries"].as_array() else {
+            continue;
+        };
         let columns = columns(metric);
-        let found = entries.iter().flat_map(|entry| rows(entry, &columns, metric.per_cpu));
+        let found = entries
+            .iter()
+            .flat_map(|entry| rows(entry, &columns, metric.per_cpu));
         let left = most.saturating_sub(shown.len());
-        shown.extend(found.take(left).map(|row| format!("{direction}.{name}: {}", line(&row, &columns))));
+        shown.extend(
+            found
+                .take(left)
+                .map(|row| format!("{direction}.{name}: {}", line(&row, &columns))),
+        );
     }
     Ok(shown)
 }
@@ -30,7 +39,9 @@ fn line(row: &CellRow, columns: &[RowColumn]) -> String {
             Cell::Float(number) => number.to_string(),
             Cell::Bool(value) => value.to_string(),
             Cell::Text(text) => text.to_string(),
-            Cell::Time(nanoseconds) => Timestamp::from_nanosecond(i128::from(*nanoseconds)).ok()?.to_string(),
+            Cell::Time(nanoseconds) => Timestamp::from_nanosecond(i128::from(*nanoseconds))
+                .ok()?
+                .to_string(),
         };
         Some(format!("{}={text}", column.name))
     });
@@ -56,16 +67,31 @@ mod tests {
                 { "name": "bytes", "type": "unsigned", "bits": 64 }, { "name": "last", "type": "time" },
             ] },
         }] });
-        let entry =
-            |number: u64| json!({ "key": { "src": "10.0.0.1" }, "value": { "bytes": number, "last": 0 } });
-        let document = json!({ "ingress": { "flows": { "entries": [entry(1), entry(2), entry(3)] } } });
-        let series = SeriesName { node: "n".into(), instance: "i".into(), probe: "p".into() };
+        let entry = |number: u64| json!({ "key": { "src": "10.0.0.1" }, "value": { "bytes": number, "last": 0 } });
+        let document =
+            json!({ "ingress": { "flows": { "entries": [entry(1), entry(2), entry(3)] } } });
+        let series = SeriesName {
+            node: "n".into(),
+            instance: "i".into(),
+            probe: "p".into(),
+        };
         let window = StreamWindow {
-            name: ItemName { series: Arc::new(series), seq: 1, start: "".into(), end: "".into() },
+            name: ItemName {
+                series: Arc::new(series),
+                seq: 1,
+                start: "".into(),
+                end: "".into(),
+            },
             document: document.to_string().into(),
             shape: Arc::new(serde_json::from_value(shape).unwrap()),
         };
         let shown = shown_rows(&window, 2).unwrap();
-        assert_eq!(shown, ["ingress.flows: src=10.0.0.1, bytes=1", "ingress.flows: src=10.0.0.1, bytes=2"]);
+        assert_eq!(
+            shown,
+            [
+                "ingress.flows: src=10.0.0.1, bytes=1",
+                "ingress.flows: src=10.0.0.1, bytes=2"
+            ]
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! A receiver that keeps windows as files of Parquet, wherever [`ObjectPlace`] puts them.
 //!
-//! A batch becomes a file for each series, hour and table. The name of a file gives its windows. So a stream that was
-//! killed anywhere continues without repeats.
+//! A batch becomes a file for each series, hour and table. The name of a file gives its windows. So
+//! a stream that was killed anywhere continues without repeats.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use super::parquet::{FilledColumn, file};
 use super::shown::shown_rows;
 use crate::names::part;
 use crate::receiver::{
-    BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, SeriesName, StreamGap, StreamItem,
-    StreamWindow,
+    BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, SeriesName, StreamGap,
+    StreamItem, StreamWindow,
 };
 
 /// The table with a row for each window.
@@ -53,22 +53,34 @@ struct HourGroup<'a> {
 }
 
 impl<P: ObjectPlace> ParquetTables<P> {
-    /// `every` is how long windows are gathered for a file; `memory` is the most bytes of documents that are on their way.
+    /// `every` is how long windows are gathered for a file; `memory` is the most bytes of documents
+    /// that are on their way.
     pub fn new(place: P, every: Duration, memory: usize) -> Self {
-        // A batch takes less memory than the stream has, so that it is full before feeds must wait for its end.
-        let limits = BatchLimits { items: 4096, bytes: memory / 8, linger: every };
-        Self { place, limits, held: HashMap::new() }
+        // A batch takes less memory than the stream has, so that it is full before feeds must wait
+        // for its end.
+        let limits = BatchLimits {
+            items: 4096,
+            bytes: memory / 8,
+            linger: every,
+        };
+        Self {
+            place,
+            limits,
+            held: HashMap::new(),
+        }
     }
 
     async fn store(&mut self, batch: &[Arc<StreamItem>]) -> Result<Receipt, SendError> {
         let mut fates = vec![ItemFate::Repeat; batch.len()];
         for group in groups(batch) {
-            let metrics = group
-                .shape
-                .metrics
-                .iter()
-                .map(|metric| (format!("{}.{}", metric.direction.name(), metric.name), Some(metric)));
-            // The table of windows comes last: if it has a window, all other tables have the window as well.
+            let metrics = group.shape.metrics.iter().map(|metric| {
+                (
+                    format!("{}.{}", metric.direction.name(), metric.name),
+                    Some(metric),
+                )
+            });
+            // The table of windows comes last: if it has a window, all other tables have the window
+            // as well.
             for (table, metric) in metrics.chain([(WINDOWS.to_owned(), None)]) {
                 self.table(&group, &table, metric, &mut fates).await?;
             }
@@ -93,15 +105,30 @@ impl<P: ObjectPlace> ParquetTables<P> {
         let directory = names::directory(&group.series, table, &group.end);
         let place = (directory.clone(), Arc::clone(&group.series));
         if !self.held.contains_key(&place) {
-            let found = self.place.list(&directory, &names::prefix(&group.series)).await?;
-            let held = found.iter().filter_map(|name| names::held(&group.series, name)).collect();
+            let found = self
+                .place
+                .list(&directory, &names::prefix(&group.series))
+                .await?;
+            let held = found
+                .iter()
+                .filter_map(|name| names::held(&group.series, name))
+                .collect();
             self.held.insert(place.clone(), held);
         }
         let held = &self.held[&place];
-        let is_new = |seq: u64| !held.iter().any(|(first, last)| (*first..=*last).contains(&seq));
-        let new: Vec<&(usize, &StreamWindow)> =
-            group.windows.iter().filter(|(_, window)| is_new(window.name.seq)).collect();
-        let (Some((_, first)), Some((_, last))) = (new.first(), new.last()) else { return Ok(()) };
+        let is_new = |seq: u64| {
+            !held
+                .iter()
+                .any(|(first, last)| (*first..=*last).contains(&seq))
+        };
+        let new: Vec<&(usize, &StreamWindow)> = group
+            .windows
+            .iter()
+            .filter(|(_, window)| is_new(window.name.seq))
+            .collect();
+        let (Some((_, first)), Some((_, last))) = (new.first(), new.last()) else {
+            return Ok(());
+        };
         let (first, last) = (first.name.seq, last.name.seq);
         let own = new.iter().map(|(_, window)| *window);
         let content = match metric {
@@ -116,8 +143,16 @@ impl<P: ObjectPlace> ParquetTables<P> {
     }
 
     async fn gap(&mut self, gap: &StreamGap) -> Result<(), SendError> {
-        let StreamGap { name, last, windows } = gap;
-        let SeriesName { node, instance, probe } = &*name.series;
+        let StreamGap {
+            name,
+            last,
+            windows,
+        } = gap;
+        let SeriesName {
+            node,
+            instance,
+            probe,
+        } = &*name.series;
         let text = |name: &str, value: &str| FilledColumn {
             name: name.to_owned(),
             kind: ColumnKind::Text,
@@ -136,7 +171,11 @@ impl<P: ObjectPlace> ParquetTables<P> {
             number("last_seq", *last),
             number("windows", *windows),
         ])?;
-        let path = format!("{}/{GAPS}/{}", part(probe), names::file(&name.series, name.seq, *last));
+        let path = format!(
+            "{}/{GAPS}/{}",
+            part(probe),
+            names::file(&name.series, name.seq, *last)
+        );
         self.place.put(&path, content).await
     }
 }
@@ -146,7 +185,10 @@ impl<P: ObjectPlace> Receiver for ParquetTables<P> {
         self.limits
     }
 
-    fn send<'a>(&'a mut self, batch: &'a [Arc<StreamItem>]) -> BoxFuture<'a, Result<Receipt, SendError>> {
+    fn send<'a>(
+        &'a mut self,
+        batch: &'a [Arc<StreamItem>],
+    ) -> BoxFuture<'a, Result<Receipt, SendError>> {
         async move {
             let sent = self.store(batch).await;
             if sent.is_err() {
@@ -172,7 +214,9 @@ impl<P: ObjectPlace> Receiver for ParquetTables<P> {
 fn groups(batch: &[Arc<StreamItem>]) -> Vec<HourGroup<'_>> {
     let mut groups: BTreeMap<(Arc<SeriesName>, String, String), HourGroup<'_>> = BTreeMap::new();
     for (at, item) in batch.iter().enumerate() {
-        let StreamItem::Window(window) = &**item else { continue };
+        let StreamItem::Window(window) = &**item else {
+            continue;
+        };
         let ItemName { series, end, .. } = &window.name;
         let hour = end.get(..13).unwrap_or_default().to_owned();
         let group = groups.entry((Arc::clone(series), hour, window.shape.digest.clone()));
@@ -194,12 +238,19 @@ fn identity() -> Vec<FilledColumn> {
         "window_start" | "window_end" => ColumnKind::Time,
         _ => ColumnKind::Text,
     };
-    IDENTITY.iter().map(|name| FilledColumn::new(*name, kind(name))).collect()
+    IDENTITY
+        .iter()
+        .map(|name| FilledColumn::new(*name, kind(name)))
+        .collect()
 }
 
 /// Adds the first cells of each row, for this many rows of a window.
 fn push_identity(table: &mut [FilledColumn], name: &ItemName, count: usize) {
-    let SeriesName { node, instance, probe } = &*name.series;
+    let SeriesName {
+        node,
+        instance,
+        probe,
+    } = &*name.series;
     let text = |text: &str| Cell::Text(text.into());
     let time = |text: &str| nanoseconds(text).map_or(Cell::Missing, Cell::Time);
     let cells = [
@@ -217,7 +268,9 @@ fn push_identity(table: &mut [FilledColumn], name: &ItemName, count: usize) {
 /// Adds the other cells of a row.
 fn push(table: &mut [FilledColumn], cells: impl IntoIterator<Item = Cell>) {
     let columns = table[IDENTITY.len()..].iter_mut();
-    columns.zip(cells).for_each(|(column, cell)| column.cells.push(cell));
+    columns
+        .zip(cells)
+        .for_each(|(column, cell)| column.cells.push(cell));
 }
 
 /// Returns the table of a metric: a row for each entry.
@@ -229,14 +282,22 @@ fn entries<'a>(
     let place = CellPlace::new(&parts);
     let path = [metric.direction.name(), &metric.name];
     let mut table = identity();
-    table.extend(parts.iter().map(|part| FilledColumn::new(part.name.clone(), part.kind)));
+    table.extend(
+        parts
+            .iter()
+            .map(|part| FilledColumn::new(part.name.clone(), part.kind)),
+    );
     table.push(FilledColumn::new(REST, ColumnKind::Json));
     for window in windows {
         let mut count = 0;
         if let Some(place) = &place {
             let take = |cell: &mut Cell| std::mem::replace(cell, Cell::Missing);
-            let add =
-                |cells: &mut [Cell]| push(&mut table, cells.iter_mut().map(take).chain([Cell::Missing]));
+            let add = |cells: &mut [Cell]| {
+                push(
+                    &mut table,
+                    cells.iter_mut().map(take).chain([Cell::Missing]),
+                )
+            };
             let mut direct = DirectRows::new(place, parts.len(), add);
             let read = each_entry(&window.document, path, &mut direct);
             count = direct.read;
@@ -266,10 +327,18 @@ fn entries<'a>(
 }
 
 /// Returns the table of windows: a row for each window, also for windows without data.
-fn windows<'a>(windows: impl Iterator<Item = &'a StreamWindow>) -> Result<Vec<FilledColumn>, SendError> {
+fn windows<'a>(
+    windows: impl Iterator<Item = &'a StreamWindow>,
+) -> Result<Vec<FilledColumn>, SendError> {
     let mut table = identity();
-    table.push(FilledColumn::new("duration_ns", ColumnKind::Unsigned { bits: 64 }));
-    table.push(FilledColumn::new("lost_windows", ColumnKind::Unsigned { bits: 64 }));
+    table.push(FilledColumn::new(
+        "duration_ns",
+        ColumnKind::Unsigned { bits: 64 },
+    ));
+    table.push(FilledColumn::new(
+        "lost_windows",
+        ColumnKind::Unsigned { bits: 64 },
+    ));
     for name in ["interfaces", "labels"] {
         table.push(FilledColumn::new(name, ColumnKind::Json));
     }
@@ -277,14 +346,22 @@ fn windows<'a>(windows: impl Iterator<Item = &'a StreamWindow>) -> Result<Vec<Fi
     for window in windows {
         let facts = DocumentHead::of(window)?;
         let json = |value: &Value| {
-            if value.is_null() { Cell::Missing } else { Cell::Text(value.to_string().into()) }
+            if value.is_null() {
+                Cell::Missing
+            } else {
+                Cell::Text(value.to_string().into())
+            }
         };
         let cells = [
-            facts.window["duration_ns"].as_u64().map_or(Cell::Missing, Cell::Unsigned),
+            facts.window["duration_ns"]
+                .as_u64()
+                .map_or(Cell::Missing, Cell::Unsigned),
             Cell::Unsigned(facts.window["lost_windows"].as_u64().unwrap_or_default()),
             json(&facts.interfaces),
             json(&facts.labels),
-            facts.approximate.map_or(Cell::Missing, |text| Cell::Text(text.into())),
+            facts
+                .approximate
+                .map_or(Cell::Missing, |text| Cell::Text(text.into())),
         ];
         push(&mut table, cells);
         push_identity(&mut table, &window.name, 1);

@@ -9,11 +9,23 @@ use super::outbox::FleetMessage;
 use super::standing::{RuleStanding, change};
 
 impl RuleLane {
-    pub(super) async fn act(&self, progress: &mut PeriodProgress, period: u64, decided: PeriodDecision) {
-        let PeriodDecision { decision, actions, values, nodes, .. } = decided;
+    pub(super) async fn act(
+        &self,
+        progress: &mut PeriodProgress,
+        period: u64,
+        decided: PeriodDecision,
+    ) {
+        let PeriodDecision {
+            decision,
+            actions,
+            values,
+            nodes,
+            ..
+        } = decided;
         let end = end_of(period, progress.length);
         let rule = &self.rule;
-        // An earlier process has acted, and has decided again since. Only its notifications may be missing.
+        // An earlier process has acted, and has decided again since. Only its notifications may be
+        // missing.
         let is_past = progress.members.events.iter().any(|event| event.end > end);
         match (decision, actions) {
             (Some(Decision::Fire { .. }), Ok(actions)) => {
@@ -21,15 +33,24 @@ impl RuleLane {
                 self.counts.firings.inc();
                 let mut failed = ActionFaults::new();
                 for (index, action) in actions.iter().enumerate() {
-                    let firing = FleetFiring { rule, end, nodes: &nodes, values: values.as_ref() };
+                    let firing = FleetFiring {
+                        rule,
+                        end,
+                        nodes: &nodes,
+                        values: values.as_ref(),
+                    };
                     if let RuleAction::Notify(url) = action {
                         let message = FleetMessage::new(url, index, firing);
-                        progress.outbox.send((period, index), message, &self.counts, self.once);
+                        progress
+                            .outbox
+                            .send((period, index), message, &self.counts, self.once);
                     } else if !is_past {
                         failed.extend(progress.members.take(action, firing).await);
                     }
                 }
-                self.acted(failed, |standing| (standing.fired, standing.acting) = (Some(end), nodes));
+                self.acted(failed, |standing| {
+                    (standing.fired, standing.acting) = (Some(end), nodes)
+                });
             }
             (Some(Decision::Fire { .. }), Err(error)) => {
                 tracing::error!(rule = rule.name, period, error, "the actions can't be made");
@@ -37,8 +58,16 @@ impl RuleLane {
                 self.acted(failed, |standing| standing.fired = Some(end));
             }
             (Some(Decision::End { .. }), _) => {
-                tracing::info!(rule = rule.name, period, "the condition of the rule has ended");
-                let failed = if is_past { Vec::new() } else { progress.members.end(rule, end).await };
+                tracing::info!(
+                    rule = rule.name,
+                    period,
+                    "the condition of the rule has ended"
+                );
+                let failed = if is_past {
+                    Vec::new()
+                } else {
+                    progress.members.end(rule, end).await
+                };
                 self.acted(failed, |standing| {
                     standing.ended = Some(end);
                     standing.acting.clear();
@@ -60,13 +89,21 @@ impl RuleLane {
         if self.once {
             progress.unsent = progress.unsent.into_iter().chain([period]).min();
         }
-        tracing::error!(rule = self.rule.name, period, error, "a notification is given up");
+        tracing::error!(
+            rule = self.rule.name,
+            period,
+            error,
+            "a notification is given up"
+        );
         self.counts.failures.inc();
         let failed = format!("a notification did not arrive: {error}");
-        change(&self.rule.standing, |standing| _ = standing.failed.insert(String::new(), failed));
+        change(&self.rule.standing, |standing| {
+            _ = standing.failed.insert(String::new(), failed)
+        });
     }
 
-    /// Waits for the notifications at the end of the stream. Returns false if one did not arrive: the next process sends it.
+    /// Waits for the notifications at the end of the stream. Returns false if one did not arrive:
+    /// the next process sends it.
     pub(super) async fn arrived(&self, progress: &mut PeriodProgress) -> bool {
         while progress.outbox.oldest().is_some() {
             tokio::select! {
@@ -80,7 +117,9 @@ impl RuleLane {
 
     /// Shows the outcome of actions.
     fn acted(&self, failed: ActionFaults, with: impl FnOnce(&mut RuleStanding)) {
-        self.counts.failures.inc_by(u64::try_from(failed.len()).unwrap_or(u64::MAX));
+        self.counts
+            .failures
+            .inc_by(u64::try_from(failed.len()).unwrap_or(u64::MAX));
         change(&self.rule.standing, |standing| {
             standing.failed = failed.into_iter().collect();
             with(standing);

@@ -1,5 +1,6 @@
-//! A rule over a fleet without a stream around it, for a program that knows the daemons and shows the rule's state. The rule has a
-//! thread of its own, so that neither its failures nor its processor time are those of the program or of other rules.
+//! A rule over a fleet without a stream around it, for a program that knows the daemons and shows
+//! the rule's state. The rule has a thread of its own, so that neither its failures nor its
+//! processor time are those of the program or of other rules.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -68,10 +69,18 @@ impl FleetRuleOrder {
         let (shown, standing) = watch::channel(RuleStanding::default());
         let until = stopping.clone();
         let name = format!("rule {}", self.name);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         let config = self.config(shown);
         thread::Builder::new().name(name.clone()).spawn(move || {
-            let run = stream::run(config, false, None, Arc::new(StreamMeter::default()), until.clone());
+            let run = stream::run(
+                config,
+                false,
+                None,
+                Arc::new(StreamMeter::default()),
+                until.clone(),
+            );
             let ended = runtime.block_on(async {
                 tokio::select! {
                     ended = run => ended.map(drop),
@@ -88,8 +97,13 @@ impl FleetRuleOrder {
     }
 
     fn config(self, standing: watch::Sender<RuleStanding>) -> StreamConfig {
-        let origin = RuleOrigin { since: self.since, events: self.events };
-        let probes = Pattern::new(&Pattern::escape(&self.document.watch)).into_iter().collect();
+        let origin = RuleOrigin {
+            since: self.since,
+            events: self.events,
+        };
+        let probes = Pattern::new(&Pattern::escape(&self.document.watch))
+            .into_iter()
+            .collect();
         StreamConfig {
             name: self.collector,
             servers: Vec::new(),
@@ -150,8 +164,8 @@ impl Drop for RunningFleetRule {
     }
 }
 
-/// Ends everything that a rule has made or changed at these daemons. Returns the daemons at which something
-/// may be left, with the reasons.
+/// Ends everything that a rule has made or changed at these daemons. Returns the daemons at which
+/// something may be left, with the reasons.
 pub async fn clear_fleet_rule(
     daemons: &DaemonList,
     credentials: &CredentialFiles,

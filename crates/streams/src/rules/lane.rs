@@ -1,5 +1,6 @@
-//! A lane that ends at a rule: it judges the windows of all nodes, period by period, and acts on daemons. The daemons
-//! hold the memory of the rule: windows that are not acknowledged, and the reasons of changes in their histories.
+//! A lane that ends at a rule: it judges the windows of all nodes, period by period, and acts on
+//! daemons. The daemons hold the memory of the rule: windows that are not acknowledged, and the
+//! reasons of changes in their histories.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -68,17 +69,19 @@ pub(super) struct PeriodProgress {
     unknown: BTreeSet<String>,
     /// The time of the last window.
     heard: Instant,
-    /// The places and tickets of judged windows that the next process needs, oldest first. Without documents,
-    /// these entries take little memory.
+    /// The places and tickets of judged windows that the next process needs, oldest first. Without
+    /// documents, these entries take little memory.
     held: VecDeque<(u64, Arc<Outstanding>, u64)>,
     judged: Option<u64>,
 }
 
 impl RuleLane {
-    /// Runs until nothing can come any more, or the stream stops. Returns false if something is left that the stream could not
-    /// end.
+    /// Runs until nothing can come any more, or the stream stops. Returns false if something is
+    /// left that the stream could not end.
     pub async fn run(mut self) -> bool {
-        let Some(mut progress) = self.begin().await else { return !self.once };
+        let Some(mut progress) = self.begin().await else {
+            return !self.once;
+        };
         let (mut look, mut looks) = (tokio::time::interval(LOOK), JoinSet::new());
         look.reset();
         loop {
@@ -122,7 +125,12 @@ impl RuleLane {
     /// Asks the present daemons.
     fn question(&self, remembered: Option<i64>) -> impl Future<Output = RuleMembers> + use<> {
         let (rule, watch) = (self.rule.name.clone(), self.rule.document.watch.clone());
-        let question = RuleQuestion { rule, watch, collector: self.collector.clone(), remembered };
+        let question = RuleQuestion {
+            rule,
+            watch,
+            collector: self.collector.clone(),
+            remembered,
+        };
         RuleMembers::ask(self.daemons.all(), question)
     }
 
@@ -135,7 +143,9 @@ impl RuleLane {
             self.show(&members);
             if let Some(length) = members.length {
                 let acting = std::mem::take(&mut members.acting);
-                change(&self.rule.standing, |standing| (standing.acting, standing.fault) = (acting, None));
+                change(&self.rule.standing, |standing| {
+                    (standing.acting, standing.fault) = (acting, None)
+                });
                 let nodes = members.nodes.len();
                 tracing::info!(rule = self.rule.name, nodes, period = ?length, "the rule begins");
                 return Some(PeriodProgress {
@@ -153,7 +163,9 @@ impl RuleLane {
                     judged: None,
                 });
             }
-            change(&self.rule.standing, |standing| standing.fault = Some(NO_WINDOWS.to_owned()));
+            change(&self.rule.standing, |standing| {
+                standing.fault = Some(NO_WINDOWS.to_owned())
+            });
             if !told {
                 told = true;
                 let watch = &self.rule.document.watch;
@@ -175,17 +187,24 @@ impl RuleLane {
         }
     }
 
-    /// Takes new nodes into account, and forgets removed ones. The rule's own events are known: this process has decided them.
+    /// Takes new nodes into account, and forgets removed ones. The rule's own events are known:
+    /// this process has decided them.
     fn seen(&self, progress: &mut PeriodProgress, members: RuleMembers) {
         self.show(&members);
         let (daemons, nodes) = (self.daemons.all(), &mut progress.members.nodes);
-        nodes.retain(|_, member| daemons.iter().any(|daemon| Arc::ptr_eq(daemon, &member.daemon)));
+        nodes.retain(|_, member| {
+            daemons
+                .iter()
+                .any(|daemon| Arc::ptr_eq(daemon, &member.daemon))
+        });
         nodes.extend(members.nodes);
         progress.unknown.clear();
     }
 
     fn show(&self, members: &RuleMembers) {
-        self.counts.nodes.set(i64::try_from(members.nodes.len()).unwrap_or(i64::MAX));
+        self.counts
+            .nodes
+            .set(i64::try_from(members.nodes.len()).unwrap_or(i64::MAX));
         change(&self.rule.standing, |standing| {
             standing.nodes = members.nodes.keys().cloned().collect();
             standing.absent.clone_from(&members.absent);
@@ -203,7 +222,11 @@ impl RuleLane {
             return self.done(&parcel);
         };
         let series = Arc::clone(&window.name.series);
-        let end = window.name.end.parse::<Timestamp>().map_or(0, Timestamp::as_nanosecond);
+        let end = window
+            .name
+            .end
+            .parse::<Timestamp>()
+            .map_or(0, Timestamp::as_nanosecond);
         let period = period_of(i64::try_from(end).unwrap_or(i64::MAX), progress.length);
         if series.probe != self.rule.document.watch {
             return self.done(&parcel);
@@ -231,12 +254,24 @@ impl RuleLane {
 
     /// Judges the periods that are complete, or overdue at `now`.
     async fn judge_ready(&self, progress: &mut PeriodProgress, now: i64) {
-        while let Some((period, parcels)) = progress.periods.take(progress.members.nodes.keys(), now) {
-            self.know(progress, parcels.iter().map(|(node, _)| node)).await;
+        while let Some((period, parcels)) =
+            progress.periods.take(progress.members.nodes.keys(), now)
+        {
+            self.know(progress, parcels.iter().map(|(node, _)| node))
+                .await;
             let parcels: Vec<Parcel> = parcels.into_iter().map(|(_, parcel)| parcel).collect();
             let judged = self.judge(progress, period, &parcels).await;
             progress.judged = Some(period);
-            for (index, Parcel { item, outstanding, ticket, .. }) in parcels.into_iter().enumerate() {
+            for (
+                index,
+                Parcel {
+                    item,
+                    outstanding,
+                    ticket,
+                    ..
+                },
+            ) in parcels.into_iter().enumerate()
+            {
                 if judged.contains(&index) {
                     self.meter.stored(&item, false);
                 } else {
@@ -248,10 +283,13 @@ impl RuleLane {
         }
     }
 
-    /// Asks the daemons again if windows are from an unknown node, because the rule may have to act there.
+    /// Asks the daemons again if windows are from an unknown node, because the rule may have to act
+    /// there.
     async fn know(&self, progress: &mut PeriodProgress, nodes: impl Iterator<Item = &String>) {
         let new: Vec<String> = nodes
-            .filter(|node| !progress.members.nodes.contains_key(*node) && !progress.unknown.contains(*node))
+            .filter(|node| {
+                !progress.members.nodes.contains_key(*node) && !progress.unknown.contains(*node)
+            })
             .cloned()
             .collect();
         if new.is_empty() {
@@ -261,15 +299,24 @@ impl RuleLane {
             self.seen(progress, members);
         }
         let known = &progress.members.nodes;
-        progress.unknown.extend(new.into_iter().filter(|node| !known.contains_key(node)));
+        progress
+            .unknown
+            .extend(new.into_iter().filter(|node| !known.contains_key(node)));
     }
 
-    /// Acknowledges windows that the next process does not need: neither for the state of the rule, nor for notifications that
-    /// have not arrived.
+    /// Acknowledges windows that the next process does not need: neither for the state of the rule,
+    /// nor for notifications that have not arrived.
     pub(super) fn release(&self, progress: &mut PeriodProgress) {
-        let Some(period) = progress.judged else { return };
+        let Some(period) = progress.judged else {
+            return;
+        };
         let needed = u64::from(self.rule.document.windows.unwrap_or(1));
-        let told = progress.outbox.oldest().into_iter().chain(progress.unsent).min();
+        let told = progress
+            .outbox
+            .oldest()
+            .into_iter()
+            .chain(progress.unsent)
+            .min();
         let is_over = |(held, ..): &mut (u64, _, _)| {
             *held + needed <= period && told.is_none_or(|oldest| *held < oldest)
         };
@@ -279,31 +326,55 @@ impl RuleLane {
     }
 
     /// Judges the windows of a period. Returns the places of those that the rule could judge.
-    async fn judge(&self, progress: &mut PeriodProgress, period: u64, parcels: &[Parcel]) -> BTreeSet<usize> {
+    async fn judge(
+        &self,
+        progress: &mut PeriodProgress,
+        period: u64,
+        parcels: &[Parcel],
+    ) -> BTreeSet<usize> {
         let (windows, judged, fault) = self.fitting(progress, period, parcels);
         let Some(judge) = progress.judge.as_mut().filter(|_| !windows.is_empty()) else {
             change(&self.rule.standing, |standing| standing.fault = fault);
             return judged;
         };
         let none = BTreeMap::new();
-        let labels = |node: &str| progress.members.nodes.get(node).map_or(&none, |member| &member.labels);
+        let labels = |node: &str| {
+            progress
+                .members
+                .nodes
+                .get(node)
+                .map_or(&none, |member| &member.labels)
+        };
         let views: Vec<_> = windows
             .iter()
             .map(|(window, document)| {
                 let node = window.name.series.node.as_str();
-                NodeWindow { node, document, labels: labels(node) }
+                NodeWindow {
+                    node,
+                    document,
+                    labels: labels(node),
+                }
             })
             .collect();
         let was_stopped = judge.state.stopped.is_some();
         let decided = judge.step(period, &views);
-        let missing = decided.missing.filter(|missing| missing.why == NoValue::Number);
+        let missing = decided
+            .missing
+            .filter(|missing| missing.why == NoValue::Number);
         let no_value = missing.map(|missing| missing.to_string());
         if let Some(reason) = no_value.as_ref().filter(|_| progress.no_value != missing) {
-            tracing::warn!(rule = self.rule.name, period, reason, "the rule does not fire");
+            tracing::warn!(
+                rule = self.rule.name,
+                period,
+                reason,
+                "the rule does not fire"
+            );
         }
         progress.no_value = missing;
         // Both fields change at once: each change wakes all tasks that follow the state.
-        change(&self.rule.standing, |standing| standing.fault = no_value.or(fault));
+        change(&self.rule.standing, |standing| {
+            standing.fault = no_value.or(fault)
+        });
         self.counts.periods.inc();
         if let Some(reason) = judge.state.stopped.as_ref().filter(|_| !was_stopped) {
             tracing::error!(
@@ -320,7 +391,8 @@ impl RuleLane {
         judged
     }
 
-    /// Returns the windows that the rule can judge, their places, and the reason if it can't judge the others.
+    /// Returns the windows that the rule can judge, their places, and the reason if it can't judge
+    /// the others.
     fn fitting<'a>(
         &self,
         progress: &mut PeriodProgress,
@@ -329,11 +401,17 @@ impl RuleLane {
     ) -> FittingWindows<'a> {
         let (mut windows, mut judged, mut fault) = (Vec::new(), BTreeSet::new(), None);
         for (index, parcel) in parcels.iter().enumerate() {
-            let StreamItem::Window(window) = &*parcel.item else { continue };
+            let StreamItem::Window(window) = &*parcel.item else {
+                continue;
+            };
             let place = (period, progress.length);
-            let fits = progress.fits.check(&self.rule, &window.shape, place, &progress.members.events);
+            let fits =
+                progress
+                    .fits
+                    .check(&self.rule, &window.shape, place, &progress.members.events);
             let fits = fits.and_then(|judge| {
-                let document = serde_json::from_slice(&window.document).map_err(|error| error.to_string())?;
+                let document =
+                    serde_json::from_slice(&window.document).map_err(|error| error.to_string())?;
                 Ok((judge, document))
             });
             match fits {
@@ -348,20 +426,32 @@ impl RuleLane {
             }
         }
         // A replacement of the probe may bring windows that fit, so this state ends by itself.
-        let has_stopped = progress.judge.as_ref().is_some_and(|judge| judge.state.stopped.is_some());
-        self.counts.stopped.set((has_stopped || windows.is_empty()).into());
+        let has_stopped = progress
+            .judge
+            .as_ref()
+            .is_some_and(|judge| judge.state.stopped.is_some());
+        self.counts
+            .stopped
+            .set((has_stopped || windows.is_empty()).into());
         (windows, judged, fault)
     }
 }
 
-/// Windows with their documents, their places among the parcels, and the reason why others are left out.
-type FittingWindows<'a> = (Vec<(&'a StreamWindow, Value)>, BTreeSet<usize>, Option<String>);
+/// Windows with their documents, their places among the parcels, and the reason why others are left
+/// out.
+type FittingWindows<'a> = (
+    Vec<(&'a StreamWindow, Value)>,
+    BTreeSet<usize>,
+    Option<String>,
+);
 
 impl PeriodProgress {
     /// The time until the next period is judged in any case.
     fn pause(&self) -> Duration {
         let deadline = self.periods.deadline(self.members.nodes.keys());
-        let Some(deadline) = deadline else { return LOOK };
+        let Some(deadline) = deadline else {
+            return LOOK;
+        };
         let left = Duration::from_nanos(u64::try_from(deadline.saturating_sub(now())).unwrap_or(0));
         left.clamp(LEAST, LOOK)
     }

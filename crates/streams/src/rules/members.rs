@@ -1,5 +1,5 @@
-//! The nodes of a fleet as a rule sees them: their daemons, the actions that daemons have taken for the rule,
-//! and the actions that are left.
+//! The nodes of a fleet as a rule sees them: their daemons, the actions that daemons have taken for
+//! the rule, and the actions that are left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +30,8 @@ pub struct RuleMember {
     pub daemon: Arc<SourceDaemon>,
     pub labels: BTreeMap<String, String>,
     config: ConfigDocument,
-    /// True if the rule decides about packets by a configuration of its own. Otherwise no action may do so.
+    /// True if the rule decides about packets by a configuration of its own. Otherwise no action
+    /// may do so.
     may_enforce: bool,
 }
 
@@ -58,7 +59,8 @@ pub struct RuleQuestion {
     pub watch: String,
     /// The name under which the rule reads windows.
     pub collector: String,
-    /// The time, in nanoseconds since the Unix epoch, after which events of the rule count. `None` if no events are asked for.
+    /// The time, in nanoseconds since the Unix epoch, after which events of the rule count. `None`
+    /// if no events are asked for.
     pub remembered: Option<i64>,
 }
 
@@ -74,8 +76,8 @@ pub struct FleetFiring<'a> {
 }
 
 impl RuleMembers {
-    /// Asks all daemons for the watched probe, and for their stored events of the rule after the time
-    /// `remembered`. Without this time their long histories are not read.
+    /// Asks all daemons for the watched probe, and for their stored events of the rule after the
+    /// time `remembered`. Without this time their long histories are not read.
     pub async fn ask(daemons: Vec<Arc<SourceDaemon>>, asked: RuleQuestion) -> Self {
         let (mut answers, asked) = (JoinSet::new(), Arc::new(asked));
         for daemon in daemons {
@@ -99,20 +101,38 @@ impl RuleMembers {
         found
     }
 
-    /// Takes an action at the nodes of a firing. A failure at one node delays no other. Returns the failures.
+    /// Takes an action at the nodes of a firing. A failure at one node delays no other. Returns the
+    /// failures.
     pub async fn take(&self, action: &RuleAction, firing: FleetFiring<'_>) -> ActionFaults {
         match action {
             RuleAction::Apply(probe) => {
-                self.at_each(firing, &NodeWork::Apply(probe.clone(), firing.values.cloned())).await
+                self.at_each(
+                    firing,
+                    &NodeWork::Apply(probe.clone(), firing.values.cloned()),
+                )
+                .await
             }
-            RuleAction::Change(change) => self.at_each(firing, &NodeWork::Change(change.clone())).await,
+            RuleAction::Change(change) => {
+                self.at_each(firing, &NodeWork::Change(change.clone()))
+                    .await
+            }
             RuleAction::Delete(name) => {
-                self.at_each(firing, &NodeWork::Delete { name: name.clone(), is_own: false }).await
+                self.at_each(
+                    firing,
+                    &NodeWork::Delete {
+                        name: name.clone(),
+                        is_own: false,
+                    },
+                )
+                .await
             }
             // The outbox of the rule keeps the notification.
             RuleAction::Notify(_) => Vec::new(),
             RuleAction::Mark(text) => {
-                let work = NodeWork::Mark { probe: firing.rule.document.watch.clone(), text: text.clone() };
+                let work = NodeWork::Mark {
+                    probe: firing.rule.document.watch.clone(),
+                    text: text.clone(),
+                };
                 self.at_each(firing, &work).await
             }
         }
@@ -121,11 +141,19 @@ impl RuleMembers {
     /// Ends the rule's actions at all nodes. Returns the failures.
     pub async fn end(&self, rule: &NamedRule, end: i64) -> ActionFaults {
         let nodes = self.nodes.keys().cloned().collect();
-        let firing = FleetFiring { rule, end, nodes: &nodes, values: None };
+        let firing = FleetFiring {
+            rule,
+            end,
+            nodes: &nodes,
+            values: None,
+        };
         let mut failures = Vec::new();
         for action in &rule.document.actions {
             let work = match action {
-                RuleAction::Apply(probe) => NodeWork::Delete { name: probe.name.clone(), is_own: true },
+                RuleAction::Apply(probe) => NodeWork::Delete {
+                    name: probe.name.clone(),
+                    is_own: true,
+                },
                 RuleAction::Change(change) => NodeWork::ChangeBack(change.name.clone()),
                 RuleAction::Delete(_) | RuleAction::Notify(_) | RuleAction::Mark(_) => continue,
             };
@@ -143,7 +171,10 @@ impl RuleMembers {
             };
             let of = (firing.rule.name.clone(), firing.end);
             let may_enforce = firing.rule.document.may_enforce();
-            let member = RuleMember { may_enforce, ..member.clone() };
+            let member = RuleMember {
+                may_enforce,
+                ..member.clone()
+            };
             nodes.spawn(member.carry_out(node.clone(), of, work.clone()));
         }
         while let Some(done) = nodes.join_next().await {
@@ -180,7 +211,8 @@ fn pause(attempt: u32) -> Duration {
     PAUSE * 2_u32.pow(attempt - 1)
 }
 
-/// A daemon with the watched probe: its node, its interval of windows, and its stored events of the rule.
+/// A daemon with the watched probe: its node, its interval of windows, and its stored events of the
+/// rule.
 type MemberAnswer = (String, RuleMember, Option<Duration>, Vec<FleetEvent>);
 
 /// Asks a daemon. Returns its name and the reason if its windows do not count.
@@ -189,13 +221,22 @@ async fn about(
     asked: Arc<RuleQuestion>,
 ) -> Result<MemberAnswer, (String, NodeFault)> {
     let fault = |stage, reason: String| Err((daemon.name.clone(), NodeFault { stage, reason }));
-    let RuleQuestion { rule, watch, collector, .. } = &*asked;
+    let RuleQuestion {
+        rule,
+        watch,
+        collector,
+        ..
+    } = &*asked;
     match ask(&daemon, &asked).await {
         Ok(Some(answered)) => Ok(answered),
-        Ok(None) => fault("collectors", format!("window.collectors of {watch} does not name {collector}")),
-        Err(error) if error.status() == Some(404) => {
-            fault("probe", format!("there is no probe named {watch}; deploy it first"))
-        }
+        Ok(None) => fault(
+            "collectors",
+            format!("window.collectors of {watch} does not name {collector}"),
+        ),
+        Err(error) if error.status() == Some(404) => fault(
+            "probe",
+            format!("there is no probe named {watch}; deploy it first"),
+        ),
         Err(error) => {
             tracing::warn!(server = daemon.name, rule, %error, "a daemon can't be asked for a rule");
             daemon.renew();
@@ -207,7 +248,12 @@ async fn about(
 /// Returns nothing if the probe's windows are for other collectors.
 async fn ask(
     daemon: &Arc<SourceDaemon>,
-    RuleQuestion { rule, watch, collector, remembered }: &RuleQuestion,
+    RuleQuestion {
+        rule,
+        watch,
+        collector,
+        remembered,
+    }: &RuleQuestion,
 ) -> Result<Option<MemberAnswer>, AskError> {
     let client = daemon.client();
     let status = daemon.ask(client.status(watch)).await?.read()?;
@@ -219,19 +265,30 @@ async fn ask(
         None => Vec::new(),
     };
     let config = status.config.unwrap_or_default();
-    let interval = config.window.as_ref().and_then(|window| window.interval.as_deref());
+    let interval = config
+        .window
+        .as_ref()
+        .and_then(|window| window.interval.as_deref());
     let length = interval.and_then(|text| text.parse::<SignedDuration>().ok()?.try_into().ok());
     let events = history.iter().filter_map(|entry| {
         let is_put = matches!(entry.change, ChangeKind::Created | ChangeKind::Replaced);
         let event = FleetEvent::of_reason(entry.message.as_deref()?, rule, is_put)?;
-        remembered.is_some_and(|since| event.end > since).then_some(event)
+        remembered
+            .is_some_and(|since| event.end > since)
+            .then_some(event)
     });
-    let member = RuleMember { daemon: Arc::clone(daemon), labels: status.labels, config, may_enforce: false };
+    let member = RuleMember {
+        daemon: Arc::clone(daemon),
+        labels: status.labels,
+        config,
+        may_enforce: false,
+    };
     Ok(Some((status.node, member, length, events.collect())))
 }
 
 impl RuleMember {
-    /// Does the work, and repeats failed steps that may succeed later. Returns the node and the last error.
+    /// Does the work, and repeats failed steps that may succeed later. Returns the node and the
+    /// last error.
     async fn carry_out(
         self,
         node: String,
@@ -242,15 +299,22 @@ impl RuleMember {
         let mut attempt = 1;
         loop {
             let done = match &work {
-                NodeWork::Apply(probe, values) => self.apply(probe, values.as_deref(), &rule, &why).await,
+                NodeWork::Apply(probe, values) => {
+                    self.apply(probe, values.as_deref(), &rule, &why).await
+                }
                 NodeWork::Change(change) => self.changed().change(change, &rule, &why).await,
                 NodeWork::ChangeBack(name) => {
-                    self.changed().change_back(name, &rule, &reason_back(&rule, end)).await
+                    self.changed()
+                        .change_back(name, &rule, &reason_back(&rule, end))
+                        .await
                 }
                 NodeWork::Delete { name, is_own } => self.delete(name, *is_own, &rule, &why).await,
                 NodeWork::Mark { probe, text } => {
                     let (client, text) = (self.daemon.client(), format!("{why}: {text}"));
-                    self.daemon.ask(client.mark(probe, &text)).await.map_err(|error| error.to_string())
+                    self.daemon
+                        .ask(client.mark(probe, &text))
+                        .await
+                        .map_err(|error| error.to_string())
                 }
             };
             match done {
@@ -268,11 +332,18 @@ impl RuleMember {
     /// The client for changes, with the role that the rule has at the node.
     fn client(&self) -> Client {
         let client = self.daemon.client();
-        if self.may_enforce { client } else { client.at_most("operator") }
+        if self.may_enforce {
+            client
+        } else {
+            client.at_most("operator")
+        }
     }
 
     fn changed(&self) -> ChangedDaemon<'_> {
-        ChangedDaemon { daemon: &self.daemon, client: self.client() }
+        ChangedDaemon {
+            daemon: &self.daemon,
+            client: self.client(),
+        }
     }
 
     /// Deploys a probe of the rule, or renews the probe's lease.
@@ -283,8 +354,15 @@ impl RuleMember {
         rule: &str,
         why: &str,
     ) -> Result<(), String> {
-        if self.owner(&probe.name).await?.is_some_and(|owner| owner.as_deref() != Some(rule)) {
-            return Err(format!("there is a probe {} that this rule has not made", probe.name));
+        if self
+            .owner(&probe.name)
+            .await?
+            .is_some_and(|owner| owner.as_deref() != Some(rule))
+        {
+            return Err(format!(
+                "there is a probe {} that this rule has not made",
+                probe.name
+            ));
         }
         let mut client = self.client();
         let template = match (&probe.template, values) {
@@ -298,8 +376,14 @@ impl RuleMember {
             _ => None,
         };
         let mut config = configuration(probe, template, &self.config)?;
-        config.labels.get_or_insert_default().insert(LABEL.to_owned(), rule.to_owned());
-        let put = self.daemon.ask(client.put(&probe.name, &config, Some(why))).await;
+        config
+            .labels
+            .get_or_insert_default()
+            .insert(LABEL.to_owned(), rule.to_owned());
+        let put = self
+            .daemon
+            .ask(client.put(&probe.name, &config, Some(why)))
+            .await;
         put.map(drop).map_err(|error| error.to_string())
     }
 
@@ -314,11 +398,16 @@ impl RuleMember {
         }
     }
 
-    /// Returns the rule that has made a probe; `Some(None)` if no rule of a fleet has made it, `None` if the
-    /// probe does not exist.
+    /// Returns the rule that has made a probe; `Some(None)` if no rule of a fleet has made it,
+    /// `None` if the probe does not exist.
     async fn owner(&self, name: &str) -> Result<Option<Option<String>>, String> {
         let client = self.daemon.client();
-        match self.daemon.ask(client.status(name)).await.and_then(|answer| Ok(answer.read()?)) {
+        match self
+            .daemon
+            .ask(client.status(name))
+            .await
+            .and_then(|answer| Ok(answer.read()?))
+        {
             Ok(status) => Ok(Some(status.labels.get(LABEL).cloned())),
             Err(error) if error.status() == Some(404) => Ok(None),
             Err(error) => Err(error.to_string()),
@@ -326,8 +415,8 @@ impl RuleMember {
     }
 }
 
-/// Returns the configuration of a probe: that of the template, one of the library, or that of the rule. A configuration without
-/// interfaces gets those of the watched probe.
+/// Returns the configuration of a probe: that of the template, one of the library, or that of the
+/// rule. A configuration without interfaces gets those of the watched probe.
 fn configuration(
     probe: &RuleProbe,
     template: Option<ConfigDocument>,
@@ -335,7 +424,9 @@ fn configuration(
 ) -> Result<ConfigDocument, String> {
     let mut config: ConfigDocument = match (template, &probe.probe, &probe.config) {
         (Some(template), ..) => template,
-        (None, Some(name), _) => twinprobe_library::library_probe(name).map_err(|error| error.to_string())?,
+        (None, Some(name), _) => {
+            twinprobe_library::library_probe(name).map_err(|error| error.to_string())?
+        }
         (None, None, Some(config)) => serde_json::from_value(Value::Object(config.clone()))
             .map_err(|error| format!("config: {error}"))?,
         (None, None, None) => return Err("names no probe of the library".to_owned()),

@@ -1,6 +1,6 @@
-//! Notifications of a rule on their way. They delay neither windows nor other actions. The stream keeps nothing:
-//! daemons keep the windows of a firing until its notifications have arrived, so that the next process sends them
-//! again.
+//! Notifications of a rule on their way. They delay neither windows nor other actions. The stream
+//! keeps nothing: daemons keep the windows of a firing until its notifications have arrived, so
+//! that the next process sends them again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -51,62 +51,109 @@ impl FleetMessage {
         // Streams of other nodes may have a rule of this name, whose periods end at the same times.
         let first = firing.nodes.first().map_or("", String::as_str);
         let identity = format!("{rule}/{first}/{}/{index}", firing.end);
-        let time = jiff::Timestamp::from_nanosecond(firing.end.into()).unwrap_or_default().to_string();
+        let time = jiff::Timestamp::from_nanosecond(firing.end.into())
+            .unwrap_or_default()
+            .to_string();
         let (probe, nodes) = (&firing.rule.document.watch, firing.nodes);
-        let body =
-            json!({ "rule": rule, "probe": probe, "nodes": nodes, "time": time, "identity": identity });
-        Self { rule: firing.rule.clone(), url: url.to_owned(), identity, body }
+        let body = json!({ "rule": rule, "probe": probe, "nodes": nodes, "time": time, "identity": identity });
+        Self {
+            rule: firing.rule.clone(),
+            url: url.to_owned(),
+            identity,
+            body,
+        }
     }
 
     /// Sends the message until it arrives, or the attempts are over. Returns the last error.
     async fn deliver(self, attempts: u32) -> Result<(), String> {
         let mut attempt = 1;
         loop {
-            let Err(NotifyFault { reason, again }) = self.send().await else { return Ok(()) };
+            let Err(NotifyFault { reason, again }) = self.send().await else {
+                return Ok(());
+            };
             if !again || attempt >= attempts {
                 return Err(format!("attempt {attempt}: {reason}"));
             }
             if attempt == 1 {
                 let rule = &self.rule.name;
-                tracing::warn!(rule, reason, "a notification did not arrive; it is sent again");
+                tracing::warn!(
+                    rule,
+                    reason,
+                    "a notification did not arrive; it is sent again"
+                );
             }
-            sleep(FIRST.saturating_mul(2_u32.saturating_pow(attempt - 1)).min(LONGEST)).await;
+            sleep(
+                FIRST
+                    .saturating_mul(2_u32.saturating_pow(attempt - 1))
+                    .min(LONGEST),
+            )
+            .await;
             attempt += 1;
         }
     }
 
     async fn send(&self) -> Result<(), NotifyFault> {
-        let keys = self.rule.keys().await.map_err(|reason| NotifyFault { reason, again: true })?;
-        let Self { url, identity, body, .. } = self;
-        notify(&Notification { url, identity, body, keys: keys.as_ref(), patience: PATIENCE }).await
+        let keys = self.rule.keys().await.map_err(|reason| NotifyFault {
+            reason,
+            again: true,
+        })?;
+        let Self {
+            url,
+            identity,
+            body,
+            ..
+        } = self;
+        notify(&Notification {
+            url,
+            identity,
+            body,
+            keys: keys.as_ref(),
+            patience: PATIENCE,
+        })
+        .await
     }
 }
 
 impl FleetOutbox {
     /// Begins to send a message.
-    pub fn send(&mut self, key: MessageKey, message: FleetMessage, counts: &FleetRuleMeter, once: bool) {
+    pub fn send(
+        &mut self,
+        key: MessageKey,
+        message: FleetMessage,
+        counts: &FleetRuleMeter,
+        once: bool,
+    ) {
         if self.waiting.len() >= MOST
             && let Some((_, oldest)) = self.waiting.pop_first()
         {
             oldest.abort();
             let rule = &message.rule.name;
-            tracing::error!(rule, "a notification is given up: more than {MOST} of the rule wait");
+            tracing::error!(
+                rule,
+                "a notification is given up: more than {MOST} of the rule wait"
+            );
             counts.failures.inc();
         }
         let attempts = if once { ATTEMPTS_ONCE } else { ATTEMPTS };
-        let handle = self.sending.spawn(async move { (key, message.deliver(attempts).await) });
+        let handle = self
+            .sending
+            .spawn(async move { (key, message.deliver(attempts).await) });
         self.waiting.insert(key, handle);
         self.count(counts);
     }
 
     /// Shows how many messages wait.
     pub fn count(&self, counts: &FleetRuleMeter) {
-        counts.waiting.set(i64::try_from(self.waiting.len()).unwrap_or(i64::MAX));
+        counts
+            .waiting
+            .set(i64::try_from(self.waiting.len()).unwrap_or(i64::MAX));
     }
 
     /// The period of the oldest message that has not arrived.
     pub fn oldest(&self) -> Option<u64> {
-        self.waiting.first_key_value().map(|((period, _), _)| *period)
+        self.waiting
+            .first_key_value()
+            .map(|((period, _), _)| *period)
     }
 
     /// Waits until a message has arrived, or is given up. Returns the period of its firing.

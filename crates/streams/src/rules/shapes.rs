@@ -1,4 +1,5 @@
-//! The shapes of windows that a rule can judge. A replacement of the watched probe may bring other ones.
+//! The shapes of windows that a rule can judge. A replacement of the watched probe may bring other
+//! ones.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,8 +18,8 @@ const MOST: usize = 64;
 pub struct KnownFits(BTreeMap<String, Option<String>>);
 
 impl KnownFits {
-    /// Checks whether the rule can judge windows of this shape. Returns the rule over such windows if the shape is new; `place` is
-    /// the period with its length.
+    /// Checks whether the rule can judge windows of this shape. Returns the rule over such windows
+    /// if the shape is new; `place` is the period with its length.
     pub fn check(
         &mut self,
         rule: &NamedRule,
@@ -53,6 +54,13 @@ impl KnownFits {
 }
 
 fn told(finding: &Finding) -> String {
-    let column = finding.column.map(|column| format!(", column {column}")).unwrap_or_default();
-    format!("{}{column}: {}", finding.field.as_deref().unwrap_or("rule"), finding.message)
+    let column = finding
+        .column
+        .map(|column| format!(", column {column}"))
+        .unwrap_or_default();
+    format!(
+        "{}{column}: {}",
+        finding.field.as_deref().unwrap_or("rule"),
+        finding.message
+    )
 }

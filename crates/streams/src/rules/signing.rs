@@ -1,4 +1,5 @@
-//! The keys that sign the notifications of rules. Their file is read for each notification, so that keys may change at any time.
+//! The keys that sign the notifications of rules. Their file is read for each notification, so that
+//! keys may change at any time.
 
 use std::path::PathBuf;
 

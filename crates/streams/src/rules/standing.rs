@@ -7,8 +7,8 @@ use tokio::sync::watch;
 /// The reason why a node's windows do not count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFault {
-    /// `daemon`: it does not answer. `probe`: the daemon has no such probe. `collectors`: the windows are for
-    /// other collectors.
+    /// `daemon`: it does not answer. `probe`: the daemon has no such probe. `collectors`: the
+    /// windows are for other collectors.
     pub stage: &'static str,
     pub reason: String,
 }
@@ -20,7 +20,8 @@ pub struct RuleStanding {
     pub nodes: BTreeSet<String>,
     /// The other daemons, by their names.
     pub absent: BTreeMap<String, NodeFault>,
-    /// The nodes at which actions of the last firing, or of its end, have failed. A notification has no node.
+    /// The nodes at which actions of the last firing, or of its end, have failed. A notification
+    /// has no node.
     pub failed: BTreeMap<String, String>,
     /// The nodes at which the actions continue.
     pub acting: BTreeSet<String>,

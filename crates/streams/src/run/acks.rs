@@ -14,8 +14,8 @@ use super::stopping::Stopping;
 use crate::receiver::SeriesName;
 use crate::sources::daemon::SourceDaemon;
 
-/// The time in which windows are gathered for one acknowledgement, because each acknowledgement is a write to the
-/// daemon's disk.
+/// The time in which windows are gathered for one acknowledgement, because each acknowledgement is
+/// a write to the daemon's disk.
 const TOGETHER: Duration = Duration::from_millis(100);
 
 /// The progress of each receiver with the windows of one probe.
@@ -38,8 +38,8 @@ pub struct Outstanding {
 #[derive(Debug)]
 struct OutstandingItem {
     ticket: u64,
-    /// The number up to which windows may be acknowledged once this item and all items before it are stored; `None`
-    /// for a gap.
+    /// The number up to which windows may be acknowledged once this item and all items before it
+    /// are stored; `None` for a gap.
     seq: Option<u64>,
     /// The end of the window.
     end: Option<Timestamp>,
@@ -49,12 +49,19 @@ struct OutstandingItem {
 impl AckBoard {
     /// A board for this many receivers.
     pub fn new(lanes: usize) -> Arc<Self> {
-        Arc::new(Self { positions: Mutex::new(vec![None; lanes]), common: watch::Sender::new(0) })
+        Arc::new(Self {
+            positions: Mutex::new(vec![None; lanes]),
+            common: watch::Sender::new(0),
+        })
     }
 
     /// Returns the view of one lane.
     pub fn lane(self: &Arc<Self>, lane: usize) -> Arc<Outstanding> {
-        Arc::new(Outstanding { board: Arc::clone(self), lane, items: Mutex::default() })
+        Arc::new(Outstanding {
+            board: Arc::clone(self),
+            lane,
+            items: Mutex::default(),
+        })
     }
 
     fn reached(&self, lane: usize, seq: u64) {
@@ -79,7 +86,12 @@ impl Outstanding {
     pub fn begin(&self, seq: Option<u64>, end: Option<Timestamp>) -> u64 {
         let mut items = self.items.lock();
         let ticket = items.back().map_or(0, |last| last.ticket + 1);
-        items.push_back(OutstandingItem { ticket, seq, end, stored: false });
+        items.push_back(OutstandingItem {
+            ticket,
+            seq,
+            end,
+            stored: false,
+        });
         ticket
     }
 
@@ -110,8 +122,9 @@ impl Outstanding {
     }
 }
 
-/// Acknowledges windows of a series as the board advances, until the board is dropped. `collector` is the collector's
-/// name in the requests, if the probe names any. Returns false if the daemon did not get the last acknowledgement.
+/// Acknowledges windows of a series as the board advances, until the board is dropped. `collector`
+/// is the collector's name in the requests, if the probe names any. Returns false if the daemon did
+/// not get the last acknowledgement.
 pub async fn acknowledge(
     daemon: Arc<SourceDaemon>,
     series: Arc<SeriesName>,
@@ -125,7 +138,8 @@ pub async fn acknowledge(
         let seq = *common.borrow_and_update();
         if seq > last {
             let client = daemon.client();
-            let call = client.acknowledge_of(&series.probe, &series.instance, seq, collector.as_deref());
+            let call =
+                client.acknowledge_of(&series.probe, &series.instance, seq, collector.as_deref());
             match daemon.ask(call).await {
                 Ok(()) => {
                     last = seq;
@@ -151,7 +165,8 @@ pub async fn acknowledge(
     }
 }
 
-/// Waits while further windows may share the next acknowledgement, at most until the end of all feeds.
+/// Waits while further windows may share the next acknowledgement, at most until the end of all
+/// feeds.
 async fn gather(common: &mut watch::Receiver<u64>) {
     let _ = timeout(TOGETHER, async { while common.changed().await.is_ok() {} }).await;
 }
@@ -185,7 +200,11 @@ mod tests {
         assert_eq!((*common.borrow(), first.len()), (0, 3));
         first.stored(tickets[0]);
         first.stored(tickets[1]);
-        assert_eq!((*common.borrow(), first.len()), (0, 0), "the other receiver has nothing yet");
+        assert_eq!(
+            (*common.borrow(), first.len()),
+            (0, 0),
+            "the other receiver has nothing yet"
+        );
         let ticket = second.begin(Some(4), None);
         second.stored(ticket);
         assert_eq!(*common.borrow(), 4);

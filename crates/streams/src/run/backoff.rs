@@ -1,5 +1,5 @@
-//! Pauses between attempts: each twice as long as the one before, with a random part so that many streams do not try at the
-//! same time.
+//! Pauses between attempts: each twice as long as the one before, with a random part so that many
+//! streams do not try at the same time.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
@@ -47,9 +47,14 @@ impl Backoff {
         self.wait_between(Duration::ZERO, LONGEST, stopping).await
     }
 
-    /// Waits for the next pause, within these bounds. `least` has a bound as well, because receivers choose
-    /// it.
-    pub async fn wait_between(&mut self, least: Duration, most: Duration, stopping: &Stopping) -> bool {
+    /// Waits for the next pause, within these bounds. `least` has a bound as well, because
+    /// receivers choose it.
+    pub async fn wait_between(
+        &mut self,
+        least: Duration,
+        most: Duration,
+        stopping: &Stopping,
+    ) -> bool {
         let pause = self.pause().min(most).max(least.min(LONGEST_ASKED));
         tokio::select! {
             () = sleep(pause) => true,
@@ -73,7 +78,8 @@ mod tests {
         }
         backoff.reset();
         assert!(backoff.pause() <= FIRST);
-        let pauses: std::collections::BTreeSet<_> = (0..20).map(|_| Backoff::default().pause()).collect();
+        let pauses: std::collections::BTreeSet<_> =
+            (0..20).map(|_| Backoff::default().pause()).collect();
         assert!(pauses.len() > 1, "{pauses:?}");
     }
 }

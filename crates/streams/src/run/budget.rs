@@ -22,7 +22,11 @@ pub struct Charge {
 
 impl MemoryBudget {
     pub fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit, used: Mutex::new(0), freed: Notify::new() })
+        Arc::new(Self {
+            limit,
+            used: Mutex::new(0),
+            freed: Notify::new(),
+        })
     }
 
     /// The bytes that are taken.
@@ -30,7 +34,8 @@ impl MemoryBudget {
         *self.used.lock()
     }
 
-    /// Waits until this many bytes are free. A request for more than the whole budget gets the whole budget.
+    /// Waits until this many bytes are free. A request for more than the whole budget gets the
+    /// whole budget.
     pub async fn take(self: &Arc<Self>, bytes: usize) -> Charge {
         loop {
             let mut freed = std::pin::pin!(self.freed.notified());
@@ -40,7 +45,10 @@ impl MemoryBudget {
                 let mut used = self.used.lock();
                 if *used == 0 || *used + bytes <= self.limit {
                     *used += bytes;
-                    return Charge { budget: Arc::clone(self), bytes };
+                    return Charge {
+                        budget: Arc::clone(self),
+                        bytes,
+                    };
                 }
             }
             freed.await;
@@ -86,7 +94,10 @@ mod tests {
         assert_eq!(budget.used(), 100);
         drop((first, second, third));
         assert_eq!(budget.used(), 0);
-        let large = budget.take(1_000).now_or_never().expect("alone it may be larger");
+        let large = budget
+            .take(1_000)
+            .now_or_never()
+            .expect("alone it may be larger");
         assert!(budget.take(1).now_or_never().is_none());
         drop(large);
         assert!(budget.take(1).now_or_never().is_some());

@@ -25,8 +25,8 @@ use crate::telemetry::meter::{LaneMeter, StreamMeter};
 const WAIT: u64 = 20;
 /// The pause of a feed if no connection is free for a request that waits.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The part of a lane's memory that one feed may fill, so that a series whose items can't be stored leaves room for
-/// other series.
+/// The part of a lane's memory that one feed may fill, so that a series whose items can't be stored
+/// leaves room for other series.
 const SHARE: usize = 4;
 
 /// The bytes that an item takes beside its document.
@@ -56,7 +56,11 @@ impl KnownShapes {
     /// Returns the known shape that equals this one. If there is none, this shape becomes known.
     pub fn known(&self, shape: WindowShape) -> Arc<WindowShape> {
         let mut known = self.0.lock();
-        Arc::clone(known.entry(shape.digest.clone()).or_insert_with(|| Arc::new(shape)))
+        Arc::clone(
+            known
+                .entry(shape.digest.clone())
+                .or_insert_with(|| Arc::new(shape)),
+        )
     }
 }
 
@@ -111,8 +115,8 @@ impl SeriesFeed {
         MemoryBudget::new(memory / SHARE)
     }
 
-    /// Runs until the probe is deleted, the stream stops, or, with `once`, no window is left. Returns true if the feed
-    /// has ended on its own.
+    /// Runs until the probe is deleted, the stream stops, or, with `once`, no window is left.
+    /// Returns true if the feed has ended on its own.
     pub async fn run(self) -> bool {
         self.inlet.meter.watch(&self.outstanding);
         let (mut after, mut backoff, mut failures) = (None, Backoff::default(), 0);
@@ -137,7 +141,8 @@ impl SeriesFeed {
                     tracing::info!(server = self.daemon.name, series = %self.series, "no more windows come from this probe");
                     return true;
                 }
-                // The next list shows what has happened to the window, unless the daemon could not record it.
+                // The next list shows what has happened to the window, unless the daemon could not
+                // record it.
                 Err(FeedEnd::Missed) if after == before => {
                     if !backoff.wait(&stopping).await {
                         return false;
@@ -164,7 +169,9 @@ impl SeriesFeed {
             return Err(FeedEnd::Gone);
         }
         let first = *after.get_or_insert(listing.after);
-        let Some(last) = listing.windows.last().map(|entry| entry.seq) else { return Ok(!self.once) };
+        let Some(last) = listing.windows.last().map(|entry| entry.seq) else {
+            return Ok(!self.once);
+        };
         if listing.windows.len() > 1 && self.catch_up(after, last).await? {
             return Ok(!self.once);
         }
@@ -178,7 +185,11 @@ impl SeriesFeed {
 
     async fn list(&self, after: Option<u64>) -> Result<Listing, FeedEnd> {
         let collector = self.collector.as_deref().filter(|_| after.is_none());
-        let mut query = WindowQuery { after, wait: None, collector };
+        let mut query = WindowQuery {
+            after,
+            wait: None,
+            collector,
+        };
         let place = (!self.once).then(|| self.daemon.polls.try_acquire());
         let client = self.daemon.client();
         match &place {
@@ -186,25 +197,49 @@ impl SeriesFeed {
             Some(Err(_)) if after.is_some() => tokio::time::sleep(PAUSE).await,
             _ => {}
         }
-        let answer = self.daemon.ask(client.windows(&self.series.probe, query)).await?;
+        let answer = self
+            .daemon
+            .ask(client.windows(&self.series.probe, query))
+            .await?;
         Ok(answer.read().map_err(AskError::from)?)
     }
 
-    fn gap(&self, LostRange { first, last, windows }: LostRange) {
+    fn gap(
+        &self,
+        LostRange {
+            first,
+            last,
+            windows,
+        }: LostRange,
+    ) {
         tracing::warn!(
             server = self.daemon.name, series = %self.series, first, last, windows,
             "windows were lost before they were sent: the daemon's retention removed them, or its disk has damaged them"
         );
-        let name =
-            ItemName { series: Arc::clone(&self.series), seq: first, start: "".into(), end: "".into() };
+        let name = ItemName {
+            series: Arc::clone(&self.series),
+            seq: first,
+            start: "".into(),
+            end: "".into(),
+        };
         // The memory that is counted for the next window includes the gap.
-        self.put(StreamItem::Gap(StreamGap { name, last, windows }), None, None);
+        self.put(
+            StreamItem::Gap(StreamGap {
+                name,
+                last,
+                windows,
+            }),
+            None,
+            None,
+        );
     }
 
     async fn window(&self, step: &Step<'_>) -> Result<(), FeedEnd> {
         let charges = self.charges(self.guess(step)).await;
         let seq = step.entry.seq;
-        let Ok(_place) = self.daemon.requests.acquire().await else { return Err(FeedEnd::Gone) };
+        let Ok(_place) = self.daemon.requests.acquire().await else {
+            return Err(FeedEnd::Gone);
+        };
         let client = self.daemon.client();
         let missed = |error: AskError| match error.status() {
             Some(404) => FeedEnd::Missed,
@@ -220,7 +255,11 @@ impl SeriesFeed {
         let shape = match self.shapes.get(&digest) {
             Some(shape) => shape,
             None => {
-                let shape = self.daemon.ask(client.shape(probe, seq)).await.map_err(missed)?;
+                let shape = self
+                    .daemon
+                    .ask(client.shape(probe, seq))
+                    .await
+                    .map_err(missed)?;
                 self.shapes.known(shape.read().map_err(AskError::from)?)
             }
         };
@@ -228,8 +267,8 @@ impl SeriesFeed {
         Ok(())
     }
 
-    /// Puts a window into the lane, and the gaps before it. All come together: without the window, the next
-    /// attempt would tell a gap a second time, or with further windows.
+    /// Puts a window into the lane, and the gaps before it. All come together: without the window,
+    /// the next attempt would tell a gap a second time, or with further windows.
     pub fn deliver(
         &self,
         Step { gaps, entry }: &Step<'_>,
@@ -246,30 +285,48 @@ impl SeriesFeed {
             start: entry.start.as_str().into(),
             end: entry.end.as_str().into(),
         };
-        self.put(StreamItem::Window(StreamWindow { name, document, shape }), Some(entry), Some(charges));
+        self.put(
+            StreamItem::Window(StreamWindow {
+                name,
+                document,
+                shape,
+            }),
+            Some(entry),
+            Some(charges),
+        );
     }
 
-    /// Returns the series of a document: a window of an expired probe of this name belongs to another
-    /// instance.
+    /// Returns the series of a document: a window of an expired probe of this name belongs to
+    /// another instance.
     fn series_of(&self, document: &[u8]) -> Arc<SeriesName> {
         let is_json = self.inlet.format == Format::Json;
-        let field: &[u8] = if is_json { br#","instance":""# } else { br#",instance=""# };
+        let field: &[u8] = if is_json {
+            br#","instance":""#
+        } else {
+            br#",instance=""#
+        };
         let head = &document[..document.len().min(4096)];
-        let start = head.windows(field.len()).position(|bytes| bytes == field).map(|at| at + field.len());
+        let start = head
+            .windows(field.len())
+            .position(|bytes| bytes == field)
+            .map(|at| at + field.len());
         let instance = start.and_then(|start| head[start..].split(|byte| *byte == b'"').next());
         match instance.and_then(|instance| std::str::from_utf8(instance).ok()) {
-            Some(instance) if instance != self.series.instance => {
-                Arc::new(SeriesName { instance: instance.to_owned(), ..SeriesName::clone(&self.series) })
-            }
+            Some(instance) if instance != self.series.instance => Arc::new(SeriesName {
+                instance: instance.to_owned(),
+                ..SeriesName::clone(&self.series)
+            }),
             _ => Arc::clone(&self.series),
         }
     }
 
-    /// Returns an estimate, which is rather too high, of the bytes of a window and of the gaps before it. Nothing more
-    /// precise is known yet.
+    /// Returns an estimate, which is rather too high, of the bytes of a window and of the gaps
+    /// before it. Nothing more precise is known yet.
     pub fn guess(&self, step: &Step<'_>) -> usize {
         let bytes = usize::try_from(step.entry.bytes).unwrap_or(usize::MAX);
-        bytes.saturating_add(OVERHEAD * step.gaps.len()).min(self.inlet.memory / SHARE)
+        bytes
+            .saturating_add(OVERHEAD * step.gaps.len())
+            .min(self.inlet.memory / SHARE)
     }
 
     /// Waits until the feed and its lane have room.
@@ -283,14 +340,18 @@ impl SeriesFeed {
         let ticket = self.outstanding.begin(entry.map(|entry| entry.seq), end);
         let outstanding = Arc::clone(&self.outstanding);
         // The lane ends after its feeds, unless the stream stops.
-        let _ =
-            self.inlet.sender.send(Parcel { item: Arc::new(item), _charges: charges, outstanding, ticket });
+        let _ = self.inlet.sender.send(Parcel {
+            item: Arc::new(item),
+            _charges: charges,
+            outstanding,
+            ticket,
+        });
     }
 }
 
 /// Returns the windows of a list with the gaps between them. For a probe that names no collector,
-/// windows that any client has acknowledged do not count as lost. So all windows that are missing between two
-/// of the list become a gap: the stream has not sent them either.
+/// windows that any client has acknowledged do not count as lost. So all windows that are missing
+/// between two of the list become a gap: the stream has not sent them either.
 pub fn steps(listing: &Listing, after: u64, is_named: bool) -> Vec<Step<'_>> {
     let mut lost = listing.lost.iter().copied().peekable();
     let mut last = after;
@@ -298,16 +359,25 @@ pub fn steps(listing: &Listing, after: u64, is_named: bool) -> Vec<Step<'_>> {
     for entry in &listing.windows {
         let (mut gaps, is_all_missing) = (Vec::new(), !is_named && last > 0);
         while let Some(range) = lost.next_if(|range| range.first < entry.seq) {
-            // The daemon counts unacknowledged windows as lost, but this stream may be sending some of them.
+            // The daemon counts unacknowledged windows as lost, but this stream may be sending some
+            // of them.
             let first = range.first.max(last + 1);
             if first <= range.last && !is_all_missing {
                 let windows = range.windows.min(range.last - first + 1);
-                gaps.push(LostRange { first, windows, ..range });
+                gaps.push(LostRange {
+                    first,
+                    windows,
+                    ..range
+                });
             }
         }
         if is_all_missing && last + 1 < entry.seq {
             let (first, last) = (last + 1, entry.seq - 1);
-            gaps.push(LostRange { first, last, windows: last - first + 1 });
+            gaps.push(LostRange {
+                first,
+                last,
+                windows: last - first + 1,
+            });
         }
         last = entry.seq;
         steps.push(Step { gaps, entry });
@@ -316,48 +386,4 @@ pub fn steps(listing: &Listing, after: u64, is_named: bool) -> Vec<Step<'_>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn listing(seqs: &[u64], lost: &[(u64, u64)]) -> Listing {
-        let entry = |seq: &u64| WindowEntry { seq: *seq, start: String::new(), end: String::new(), bytes: 1 };
-        let range =
-            |(first, last): &(u64, u64)| LostRange { first: *first, last: *last, windows: last - first + 1 };
-        Listing {
-            windows: seqs.iter().map(entry).collect(),
-            lost: lost.iter().map(range).collect(),
-            ..Listing::default()
-        }
-    }
-
-    fn shown(steps: &[Step<'_>]) -> String {
-        let mut shown = Vec::new();
-        for Step { gaps, entry } in steps {
-            shown.extend(gaps.iter().map(|range| format!("({}-{})", range.first, range.last)));
-            shown.push(entry.seq.to_string());
-        }
-        shown.join(" ")
-    }
-
-    #[test]
-    fn gaps_stand_where_their_windows_were() {
-        let list = listing(&[4, 5, 9], &[(1, 3), (6, 7)]);
-        assert_eq!(
-            shown(&steps(&list, 0, true)),
-            "(1-3) 4 5 (6-7) 9",
-            "8 was a scrape's window, which no list has"
-        );
-        let list = listing(&[4, 5, 9], &[]);
-        assert_eq!(
-            shown(&steps(&list, 0, false)),
-            "4 5 (6-8) 9",
-            "it is not known what was before the first"
-        );
-        assert_eq!(shown(&steps(&list, 2, false)), "(3-3) 4 5 (6-8) 9");
-        assert_eq!(shown(&steps(&list, 2, true)), "4 5 9");
-        let list = listing(&[1, 3, 9], &[(2, 2), (6, 7)]);
-        assert_eq!(shown(&steps(&list, 0, false)), "1 (2-2) 3 (4-8) 9", "what was damaged is missing once");
-        let list = listing(&[9], &[(1, 3), (4, 7)]);
-        assert_eq!(shown(&steps(&list, 5, true)), "(6-7) 9", "windows up to 5 are on their way");
-    }
-}
+mod tests;

@@ -1,5 +1,5 @@
-//! Follows a set of daemons that changes, such as those of a Service of Kubernetes: begins a look at each new
-//! daemon, and ends the look at a removed one.
+//! Follows a set of daemons that changes, such as those of a Service of Kubernetes: begins a look
+//! at each new daemon, and ends the look at a removed one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,11 +34,17 @@ type FollowedDaemons = BTreeMap<String, (DaemonAddress, Stopping)>;
 
 impl DaemonFollower {
     pub fn new(credentials: CredentialFiles, roster: DaemonRoster, watching: Watching) -> Self {
-        Self { credentials, roster, watching, followed: FollowedDaemons::new(), looks: JoinSet::new() }
+        Self {
+            credentials,
+            roster,
+            watching,
+            followed: FollowedDaemons::new(),
+            looks: JoinSet::new(),
+        }
     }
 
-    /// Follows the daemons of a Service until the stream stops. While the API server does not answer, the known daemons
-    /// stay.
+    /// Follows the daemons of a Service until the stream stops. While the API server does not
+    /// answer, the known daemons stay.
     pub async fn of_service(mut self, service: KubernetesService) -> bool {
         let stopping = self.watching.stopping.clone();
         let (mut backoff, mut is_told) = (Backoff::default(), false);
@@ -55,7 +61,10 @@ impl DaemonFollower {
                 Err(error) => {
                     if !is_told {
                         let error = format!("{:#}", anyhow::Error::from(error));
-                        tracing::warn!(error, "the daemons behind the Service are not known; trying again");
+                        tracing::warn!(
+                            error,
+                            "the daemons behind the Service are not known; trying again"
+                        );
                         is_told = true;
                     }
                     if !backoff.wait(&stopping).await {
@@ -88,7 +97,10 @@ impl DaemonFollower {
     fn compare(&mut self, daemons: BTreeMap<String, DaemonAddress>) {
         while self.looks.try_join_next().is_some() {}
         let is_still = |name: &String, address: &DaemonAddress| daemons.get(name) == Some(address);
-        let removed = self.followed.iter().filter(|(name, (address, _))| !is_still(name, address));
+        let removed = self
+            .followed
+            .iter()
+            .filter(|(name, (address, _))| !is_still(name, address));
         let removed: BTreeSet<String> = removed.map(|(name, _)| name.clone()).collect();
         for name in removed {
             tracing::info!(server = name, "the daemon is no longer at this address");
@@ -101,17 +113,19 @@ impl DaemonFollower {
             if self.followed.contains_key(&name) {
                 continue;
             }
-            let daemon = match SourceDaemon::new(name.clone(), address.clone(), self.credentials.clone()) {
-                Ok(daemon) => daemon,
-                Err(error) => {
-                    tracing::warn!(server = name, %error, "a connection can't be made");
-                    continue;
-                }
-            };
+            let daemon =
+                match SourceDaemon::new(name.clone(), address.clone(), self.credentials.clone()) {
+                    Ok(daemon) => daemon,
+                    Err(error) => {
+                        tracing::warn!(server = name, %error, "a connection can't be made");
+                        continue;
+                    }
+                };
             tracing::info!(server = name, address = ?address.at, "following a daemon");
             let stopping = self.watching.stopping.part();
             self.roster.add(Arc::clone(&daemon));
-            self.looks.spawn(self.watching.clone().of(daemon, stopping.clone()).run());
+            self.looks
+                .spawn(self.watching.clone().of(daemon, stopping.clone()).run());
             self.followed.insert(name, (address, stopping));
         }
     }

@@ -14,8 +14,8 @@ use crate::receiver::{BatchLimits, SeriesName, StreamItem};
 #[derive(Debug)]
 pub struct Parcel {
     pub item: Arc<StreamItem>,
-    /// The bytes that the item takes from the memory of its feed and its lane; `None` if the next item
-    /// includes them.
+    /// The bytes that the item takes from the memory of its feed and its lane; `None` if the next
+    /// item includes them.
     pub _charges: Option<[Charge; 2]>,
     pub outstanding: Arc<Outstanding>,
     pub ticket: u64,
@@ -32,11 +32,15 @@ pub struct Gatherer {
 
 impl Gatherer {
     pub const fn new(inbox: UnboundedReceiver<Parcel>, limits: BatchLimits) -> Self {
-        Self { inbox, limits, next: None }
+        Self {
+            inbox,
+            limits,
+            next: None,
+        }
     }
 
-    /// Adds parcels to `batch` until it is full, the time is over, or the next item's shape differs from its
-    /// series' shape in the batch. Returns false if no parcel is left and none will come.
+    /// Adds parcels to `batch` until it is full, the time is over, or the next item's shape differs
+    /// from its series' shape in the batch. Returns false if no parcel is left and none will come.
     pub async fn fill(&mut self, batch: &mut Vec<Parcel>) -> bool {
         let mut open = OpenBatch::default();
         batch.iter().for_each(|parcel| open.add(parcel));
@@ -84,7 +88,9 @@ impl OpenBatch {
     fn takes(&self, parcel: &Parcel, limits: &BatchLimits) -> bool {
         let size = parcel.item.size();
         let fits = self.items < limits.items && self.bytes + size <= limits.bytes;
-        let StreamItem::Window(window) = &*parcel.item else { return fits };
+        let StreamItem::Window(window) = &*parcel.item else {
+            return fits;
+        };
         let known = self.shapes.get(&window.name.series);
         fits && known.is_none_or(|digest| *digest == window.shape.digest)
     }
@@ -93,7 +99,8 @@ impl OpenBatch {
         self.items += 1;
         self.bytes += parcel.item.size();
         if let StreamItem::Window(window) = &*parcel.item {
-            self.shapes.insert(Arc::clone(&window.name.series), window.shape.digest.clone());
+            self.shapes
+                .insert(Arc::clone(&window.name.series), window.shape.digest.clone());
         }
     }
 }
@@ -111,15 +118,47 @@ mod tests {
     async fn a_batch_ends_where_a_layout_was_replaced() {
         let (sender, inbox) = mpsc::unbounded_channel();
         let outstanding = AckBoard::new(1).lane(0);
-        let windows =
-            [("p", 1, "a"), ("q", 1, "b"), ("p", 2, "a"), ("p", 3, "c"), ("q", 2, "b"), ("p", 4, "a")];
+        let windows = [
+            ("p", 1, "a"),
+            ("q", 1, "b"),
+            ("p", 2, "a"),
+            ("p", 3, "c"),
+            ("q", 2, "b"),
+            ("p", 4, "a"),
+        ];
         for (probe, seq, digest) in windows {
-            let series = SeriesName { node: "n".into(), instance: "i".into(), probe: probe.into() };
-            let name = ItemName { series: Arc::new(series), seq, start: "".into(), end: "".into() };
-            let shape = Arc::new(WindowShape { digest: digest.into(), ..WindowShape::default() });
-            let window = StreamWindow { name, document: "{}".into(), shape };
-            let (item, outstanding) = (Arc::new(StreamItem::Window(window)), Arc::clone(&outstanding));
-            sender.send(Parcel { item, _charges: None, outstanding, ticket: 0 }).unwrap();
+            let series = SeriesName {
+                node: "n".into(),
+                instance: "i".into(),
+                probe: probe.into(),
+            };
+            let name = ItemName {
+                series: Arc::new(series),
+                seq,
+                start: "".into(),
+                end: "".into(),
+            };
+            let shape = Arc::new(WindowShape {
+                digest: digest.into(),
+                ..WindowShape::default()
+            });
+            let window = StreamWindow {
+                name,
+                document: "{}".into(),
+                shape,
+            };
+            let (item, outstanding) = (
+                Arc::new(StreamItem::Window(window)),
+                Arc::clone(&outstanding),
+            );
+            sender
+                .send(Parcel {
+                    item,
+                    _charges: None,
+                    outstanding,
+                    ticket: 0,
+                })
+                .unwrap();
         }
         drop(sender);
         let (mut queue, mut batches) = (Gatherer::new(inbox, BatchLimits::default()), Vec::new());
@@ -127,7 +166,9 @@ mod tests {
             let mut batch = Vec::new();
             queue.fill(&mut batch).await;
             let names = batch.iter().map(|parcel| parcel.item.name());
-            let names: Vec<String> = names.map(|name| format!("{}{}", name.series.probe, name.seq)).collect();
+            let names: Vec<String> = names
+                .map(|name| format!("{}{}", name.series.probe, name.seq))
+                .collect();
             if names.is_empty() {
                 break;
             }

@@ -1,4 +1,5 @@
-//! A lane: one receiver with its queue. It sends batches, again and again until the receiver has them.
+//! A lane: one receiver with its queue. It sends batches, again and again until the receiver has
+//! them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,13 +25,15 @@ pub struct ReceiverLane {
     pub queue: Gatherer,
     pub meter: Arc<LaneMeter>,
     pub stopping: Stopping,
-    /// True if the stream ends after the last available window. Then an unreachable receiver also ends the stream.
+    /// True if the stream ends after the last available window. Then an unreachable receiver also
+    /// ends the stream.
     pub once: bool,
 }
 
 /// The reason why a receiver does not have everything.
 enum ReceiverRefusal {
-    /// The receiver may have stored any part of the batch. Its answer may say how long the stream must wait.
+    /// The receiver may have stored any part of the batch. Its answer may say how long the stream
+    /// must wait.
     Batch(String, Option<Duration>),
     /// The receiver has not stored the remaining items.
     Items(String),
@@ -44,12 +47,14 @@ struct FailureLog {
 }
 
 impl ReceiverLane {
-    /// Runs until no item can arrive any more, or the stream stops. Returns true if the receiver has stored all
-    /// items.
+    /// Runs until no item can arrive any more, or the stream stops. Returns true if the receiver
+    /// has stored all items.
     pub async fn run(mut self) -> bool {
-        // After an error the receiver may have a part of the batch. It can recognize a repeat only of the same batch.
+        // After an error the receiver may have a part of the batch. It can recognize a repeat only
+        // of the same batch.
         let (mut tries, mut again) = (0, false);
-        let (mut batch, mut backoff, mut failures) = (Vec::new(), Backoff::default(), FailureLog::default());
+        let (mut batch, mut backoff, mut failures) =
+            (Vec::new(), Backoff::default(), FailureLog::default());
         loop {
             let stopping = self.stopping.clone();
             if !again {
@@ -86,18 +91,24 @@ impl ReceiverLane {
                     }
                     // Other series must not wait long for a series whose items can't be stored.
                     let most = if again { Duration::MAX } else { ITEMS };
-                    backoff.wait_between(pause.unwrap_or_default(), most, &self.stopping).await;
+                    backoff
+                        .wait_between(pause.unwrap_or_default(), most, &self.stopping)
+                        .await;
                 }
             }
         }
     }
 
-    /// Sends a batch once. Keeps only items that the receiver does not have, and returns the reason.
+    /// Sends a batch once. Keeps only items that the receiver does not have, and returns the
+    /// reason.
     async fn attempt(&mut self, batch: &mut Vec<Parcel>) -> Option<ReceiverRefusal> {
         if batch.is_empty() {
             return None;
         }
-        let items: Vec<Arc<StreamItem>> = batch.iter().map(|parcel| Arc::clone(&parcel.item)).collect();
+        let items: Vec<Arc<StreamItem>> = batch
+            .iter()
+            .map(|parcel| Arc::clone(&parcel.item))
+            .collect();
         let receipt = match self.receiver.send(&items).await {
             Ok(receipt) => receipt.0,
             Err(error) => return Some(ReceiverRefusal::Batch(error.to_string(), error.pause())),
@@ -105,13 +116,19 @@ impl ReceiverLane {
         let (mut reason, mut left) = (None, Vec::new());
         let fates = receipt.into_iter().map(Some).chain(std::iter::repeat(None));
         for (parcel, fate) in batch.drain(..).zip(fates) {
-            match fate.unwrap_or_else(|| ItemFate::Pending("the receiver said nothing about it".to_owned())) {
+            match fate.unwrap_or_else(|| {
+                ItemFate::Pending("the receiver said nothing about it".to_owned())
+            }) {
                 ItemFate::Pending(failure) => {
                     reason.get_or_insert_with(|| format!("{}: {failure}", parcel.item.identity()));
                     left.push(parcel);
                 }
                 ItemFate::Refused(refused) => {
-                    let RefusedSamples { samples, is_whole, reason } = &refused;
+                    let RefusedSamples {
+                        samples,
+                        is_whole,
+                        reason,
+                    } = &refused;
                     tracing::warn!(
                         receiver = self.meter.target(),
                         window = parcel.item.identity(),
@@ -154,7 +171,11 @@ impl FailureLog {
     fn over(&mut self, meter: &LaneMeter) {
         if let Some(since) = self.since.take() {
             let seconds = since.elapsed().as_secs();
-            tracing::info!(receiver = meter.target(), seconds, "the receiver takes windows again");
+            tracing::info!(
+                receiver = meter.target(),
+                seconds,
+                "the receiver takes windows again"
+            );
             self.told = None;
         }
         meter.up(true);

@@ -1,5 +1,5 @@
-//! The windows that a stream would send, with their beginning, and their schema: `--dry-run` and `--schema`. No receiver is
-//! contacted, and nothing is acknowledged.
+//! The windows that a stream would send, with their beginning, and their schema: `--dry-run` and
+//! `--schema`. No receiver is contacted, and nothing is acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -24,15 +24,31 @@ const LINES: usize = 5;
 /// The characters of a line of content.
 const SHOWN: usize = 160;
 
-/// Writes a line for each window that the stream would send now, with the beginning of the first one of each probe.
-/// Names the probes that it would leave out, and the probes that its rules watch.
+/// Writes a line for each window that the stream would send now, with the beginning of the first
+/// one of each probe. Names the probes that it would leave out, and the probes that its rules
+/// watch.
 pub async fn preview(config: StreamConfig, out: &mut impl Write) -> Result<(), ClientError> {
-    let StreamConfig { name, servers, credentials, probes, destinations, rules, memory, .. } = config;
+    let StreamConfig {
+        name,
+        servers,
+        credentials,
+        probes,
+        destinations,
+        rules,
+        memory,
+        ..
+    } = config;
     let has_receivers = !destinations.is_empty();
     let mut watched: BTreeMap<&str, (u64, BTreeSet<String>)> = BTreeMap::new();
-    let setup = ReceiverSetup { stream: name.clone(), memory, once: true };
-    let receivers: Vec<Box<dyn Receiver>> =
-        destinations.into_iter().map(|destination| destination.receiver(&setup)).collect();
+    let setup = ReceiverSetup {
+        stream: name.clone(),
+        memory,
+        once: true,
+    };
+    let receivers: Vec<Box<dyn Receiver>> = destinations
+        .into_iter()
+        .map(|destination| destination.receiver(&setup))
+        .collect();
     let (mut windows, mut bytes) = (0, 0);
     for (server_name, address) in servers {
         let client = SourceDaemon::new(server_name.clone(), address, credentials.clone())?.client();
@@ -42,12 +58,17 @@ pub async fn preview(config: StreamConfig, out: &mut impl Write) -> Result<(), C
                 let probe = &status.name;
                 line(
                     out,
-                    &format!("{server_name}: {probe} is left out: its window.collectors do not name {name}"),
+                    &format!(
+                        "{server_name}: {probe} is left out: its window.collectors do not name {name}"
+                    ),
                 );
                 continue;
             }
             let listing = listed(&client, &status, claim.collector().as_deref()).await?;
-            for rule in rules.iter().filter(|rule| rule.document.watch == status.name) {
+            for rule in rules
+                .iter()
+                .filter(|rule| rule.document.watch == status.name)
+            {
                 let (count, nodes) = watched.entry(&rule.name).or_default();
                 *count += listing.windows.len() as u64;
                 nodes.insert(listing.node.clone());
@@ -67,16 +88,27 @@ pub async fn preview(config: StreamConfig, out: &mut impl Write) -> Result<(), C
                 }
             }
             if listing.lost_windows > 0 {
-                line(out, &format!("{server_name}: {} of {} were lost", listing.lost_windows, status.name));
+                line(
+                    out,
+                    &format!(
+                        "{server_name}: {} of {} were lost",
+                        listing.lost_windows, status.name
+                    ),
+                );
             }
         }
     }
     for rule in &rules {
-        let (count, nodes) = watched.get(&*rule.name).map_or((0, 0), |(count, nodes)| (*count, nodes.len()));
+        let (count, nodes) = watched
+            .get(&*rule.name)
+            .map_or((0, 0), |(count, nodes)| (*count, nodes.len()));
         line(out, &judged(rule, count, nodes));
     }
     if has_receivers {
-        line(out, &format!("{windows} windows ({bytes} bytes in the store) would be sent; nothing was"));
+        line(
+            out,
+            &format!("{windows} windows ({bytes} bytes in the store) would be sent; nothing was"),
+        );
     }
     Ok(())
 }
@@ -89,20 +121,32 @@ async fn content(
     out: &mut impl Write,
 ) -> Result<(), ClientError> {
     let (probe, seq) = (&name.series.probe, name.seq);
-    let document = client.shaped_window(probe, seq, receiver.format().media_type()).await?.body.into();
+    let document = client
+        .shaped_window(probe, seq, receiver.format().media_type())
+        .await?
+        .body
+        .into();
     let shape = Arc::new(client.shape(probe, seq).await?.read()?);
-    let window = StreamWindow { name: name.clone(), document, shape };
+    let window = StreamWindow {
+        name: name.clone(),
+        document,
+        shape,
+    };
     // One additional line tells whether there are more.
     let lines = match receiver.content(&window, LINES + 1) {
         Ok(lines) => lines,
         Err(error) => vec![error.to_string()],
     };
     for text in lines.iter().take(LINES) {
-        // Packets may have determined these texts, so control characters for the terminal must not pass.
+        // Packets may have determined these texts, so control characters for the terminal must not
+        // pass.
         let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
         let shown: String = plain.take(SHOWN).collect();
-        let more =
-            if shown.len() < text.len() { format!(" ... ({} bytes)", text.len()) } else { String::new() };
+        let more = if shown.len() < text.len() {
+            format!(" ... ({} bytes)", text.len())
+        } else {
+            String::new()
+        };
         line(out, &format!("    {shown}{more}"));
     }
     if lines.len() > LINES {
@@ -111,7 +155,8 @@ async fn content(
     Ok(())
 }
 
-/// The work of a rule: the windows that it would judge, and its actions. URLs of notifications may hold secrets.
+/// The work of a rule: the windows that it would judge, and its actions. URLs of notifications may
+/// hold secrets.
 fn judged(rule: &NamedRule, windows: u64, nodes: usize) -> String {
     let actions = rule.document.actions.iter().map(|action| match action {
         RuleAction::Apply(probe) => format!("apply {}", probe.name),
@@ -127,9 +172,16 @@ fn judged(rule: &NamedRule, windows: u64, nodes: usize) -> String {
     )
 }
 
-/// Writes a line for each shape of the windows that the stream would send now: the schema of their documents.
+/// Writes a line for each shape of the windows that the stream would send now: the schema of their
+/// documents.
 pub async fn schemas(config: StreamConfig, out: &mut impl Write) -> Result<(), ClientError> {
-    let StreamConfig { name, servers, credentials, probes, .. } = config;
+    let StreamConfig {
+        name,
+        servers,
+        credentials,
+        probes,
+        ..
+    } = config;
     let mut told = BTreeSet::new();
     for (server_name, address) in servers {
         let client = SourceDaemon::new(server_name, address, credentials.clone())?.client();
@@ -153,7 +205,10 @@ pub async fn schemas(config: StreamConfig, out: &mut impl Write) -> Result<(), C
 /// Returns the probes of a daemon whose names match.
 async fn chosen(client: &Client, probes: &[Pattern]) -> Result<Vec<ProbeStatus>, ClientError> {
     let list = client.probes().await?.read()?.probes;
-    Ok(list.into_iter().filter(|status| probes.iter().any(|pattern| pattern.matches(&status.name))).collect())
+    Ok(list
+        .into_iter()
+        .filter(|status| probes.iter().any(|pattern| pattern.matches(&status.name)))
+        .collect())
 }
 
 async fn listed(
@@ -161,7 +216,11 @@ async fn listed(
     status: &ProbeStatus,
     collector: Option<&str>,
 ) -> Result<Listing, ClientError> {
-    let query = WindowQuery { after: None, wait: None, collector };
+    let query = WindowQuery {
+        after: None,
+        wait: None,
+        collector,
+    };
     client.windows(&status.name, query).await?.read()
 }
 
@@ -171,7 +230,12 @@ fn item(listing: &Listing, status: &ProbeStatus, seq: u64, start: &str, end: &st
         instance: listing.instance.clone(),
         probe: status.name.clone(),
     };
-    ItemName { series: Arc::new(series), seq, start: start.into(), end: end.into() }
+    ItemName {
+        series: Arc::new(series),
+        seq,
+        start: start.into(),
+        end: end.into(),
+    }
 }
 
 fn line(out: &mut impl Write, text: &str) {

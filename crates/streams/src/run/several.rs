@@ -26,15 +26,17 @@ enum CatchUp {
 }
 
 impl SeriesFeed {
-    /// Puts windows into the lane, up to the one with the number `last`, many with each request. Returns false if that is not
-    /// possible: the receiver wants another format than JSON, or the daemon is of an earlier version.
+    /// Puts windows into the lane, up to the one with the number `last`, many with each request.
+    /// Returns false if that is not possible: the receiver wants another format than JSON, or the
+    /// daemon is of an earlier version.
     pub async fn catch_up(&self, after: &mut Option<u64>, last: u64) -> Result<bool, FeedEnd> {
         if self.inlet.format != Format::Json {
             return Ok(false);
         }
         let (first, mut wanted) = (*after, OVERHEAD);
         while *after < Some(last) && !self.daemon.sends_single() {
-            // An answer holds one of few connections, so the answer must not wait for a blocked receiver.
+            // An answer holds one of few connections, so the answer must not wait for a blocked
+            // receiver.
             drop(self.charges(wanted).await);
             let before = *after;
             match self.some(after).await? {
@@ -55,9 +57,14 @@ impl SeriesFeed {
     /// Puts the next windows into the lane.
     async fn some(&self, after: &mut Option<u64>) -> Result<CatchUp, FeedEnd> {
         let first = after.unwrap_or_default();
-        let Ok(_place) = self.daemon.requests.acquire().await else { return Err(FeedEnd::Gone) };
+        let Ok(_place) = self.daemon.requests.acquire().await else {
+            return Err(FeedEnd::Gone);
+        };
         let client = self.daemon.client();
-        let asked = self.daemon.ask(client.documents(&self.series.probe, first, WINDOWS)).await;
+        let asked = self
+            .daemon
+            .ask(client.documents(&self.series.probe, first, WINDOWS))
+            .await;
         let mut documents = match asked {
             Err(error) if error.status() == Some(400) => return Ok(CatchUp::Nothing),
             asked => asked?,

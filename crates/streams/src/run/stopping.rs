@@ -16,7 +16,10 @@ type StopSignal = Arc<watch::Sender<bool>>;
 
 impl Default for Stopping {
     fn default() -> Self {
-        Self { own: signal(), whole: None }
+        Self {
+            own: signal(),
+            whole: None,
+        }
     }
 }
 
@@ -24,7 +27,10 @@ impl Stopping {
     /// Returns a signal for some parts of the stream. These parts also stop when the whole stream
     /// stops. They can't be divided further.
     pub fn part(&self) -> Self {
-        Self { own: signal(), whole: Some(Arc::clone(&self.own)) }
+        Self {
+            own: signal(),
+            whole: Some(Arc::clone(&self.own)),
+        }
     }
 
     pub fn stop(&self) {

@@ -32,7 +32,8 @@ pub struct StreamOutcome {
     pub is_complete: bool,
 }
 
-/// Runs a stream until it is told to stop or, with `once`, until all present windows have been sent.
+/// Runs a stream until it is told to stop or, with `once`, until all present windows have been
+/// sent.
 pub async fn run(
     config: StreamConfig,
     once: bool,
@@ -57,13 +58,29 @@ pub async fn run(
     for (name, address) in servers {
         roster.add(SourceDaemon::new(name, address, credentials.clone())?);
     }
-    let setup = ReceiverSetup { stream: name.clone(), memory, once };
-    let beginning = LaneBeginning { setup, roster: &roster, meter: &meter, stopping: &stopping };
+    let setup = ReceiverSetup {
+        stream: name.clone(),
+        memory,
+        once,
+    };
+    let beginning = LaneBeginning {
+        setup,
+        roster: &roster,
+        meter: &meter,
+        stopping: &stopping,
+    };
     let mut lanes = JoinSet::new();
-    let receivers = destinations.into_iter().map(|it| beginning.of_receiver(it, &mut lanes));
+    let receivers = destinations
+        .into_iter()
+        .map(|it| beginning.of_receiver(it, &mut lanes));
     let mut inlets: Vec<LaneInlet> = receivers.collect();
-    inlets.extend(rules.into_iter().map(|rule| beginning.of_rule(rule, &mut lanes)));
-    let serve = |listener| tokio::spawn(page::serve(listener, Arc::clone(&meter), stopping.clone()));
+    inlets.extend(
+        rules
+            .into_iter()
+            .map(|rule| beginning.of_rule(rule, &mut lanes)),
+    );
+    let serve =
+        |listener| tokio::spawn(page::serve(listener, Arc::clone(&meter), stopping.clone()));
     let served = listener.map(serve);
     let watching = Watching {
         collector: name,
@@ -90,7 +107,10 @@ pub async fn run(
     if let Some(served) = served {
         let _ = served.await;
     }
-    Ok(StreamOutcome { totals: meter.totals(), is_complete })
+    Ok(StreamOutcome {
+        totals: meter.totals(),
+        is_complete,
+    })
 }
 
 /// The parts that each lane needs at its beginning.
@@ -110,7 +130,16 @@ impl LaneBeginning<'_> {
         let (inlet, inbox) = inlet(self.meter, [&label, &target], self.setup.memory, format);
         let (queue, meter) = (Gatherer::new(inbox, limits), Arc::clone(&inlet.meter));
         let (stopping, once) = (self.stopping.clone(), self.setup.once);
-        lanes.spawn(ReceiverLane { receiver, queue, meter, stopping, once }.run());
+        lanes.spawn(
+            ReceiverLane {
+                receiver,
+                queue,
+                meter,
+                stopping,
+                once,
+            }
+            .run(),
+        );
         inlet
     }
 
@@ -119,9 +148,26 @@ impl LaneBeginning<'_> {
         let (daemons, stopping) = (self.roster.clone(), self.stopping.clone());
         let (label, once) = (format!("rule-{}", rule.name), self.setup.once);
         let collector = self.setup.stream.clone();
-        let (inlet, inbox) = inlet(self.meter, [&label, &rule.name], self.setup.memory, Format::Json);
+        let (inlet, inbox) = inlet(
+            self.meter,
+            [&label, &rule.name],
+            self.setup.memory,
+            Format::Json,
+        );
         let (meter, counts) = (Arc::clone(&inlet.meter), self.meter.rules.of(&rule.name));
-        lanes.spawn(RuleLane { rule, collector, inbox, daemons, meter, counts, stopping, once }.run());
+        lanes.spawn(
+            RuleLane {
+                rule,
+                collector,
+                inbox,
+                daemons,
+                meter,
+                counts,
+                stopping,
+                once,
+            }
+            .run(),
+        );
         inlet
     }
 }
@@ -145,5 +191,14 @@ fn inlet(
     let budget = MemoryBudget::new(memory);
     let meter = meter.lane(label, target, &budget, memory);
     let (sender, inbox) = mpsc::unbounded_channel();
-    (LaneInlet { sender, budget, memory, meter, format }, inbox)
+    (
+        LaneInlet {
+            sender,
+            budget,
+            memory,
+            meter,
+            format,
+        },
+        inbox,
+    )
 }

@@ -33,12 +33,19 @@ pub enum ProbeClaim {
 impl ProbeClaim {
     /// Returns the claim of `collector` on a probe.
     pub fn of(status: &ProbeStatus, collector: &str) -> Self {
-        let Some(config) = &status.config else { return Self::Others };
-        let named =
-            config.window.as_ref().and_then(|window| window.collectors.as_deref()).unwrap_or_default();
+        let Some(config) = &status.config else {
+            return Self::Others;
+        };
+        let named = config
+            .window
+            .as_ref()
+            .and_then(|window| window.collectors.as_deref())
+            .unwrap_or_default();
         match named {
             [] => Self::Anybody,
-            named if named.iter().any(|name| name == collector) => Self::Named(collector.to_owned()),
+            named if named.iter().any(|name| name == collector) => {
+                Self::Named(collector.to_owned())
+            }
             _ => Self::Others,
         }
     }
@@ -75,7 +82,10 @@ pub struct Watch {
 impl Watching {
     /// Returns the look at this daemon, which ends with `stopping`.
     pub fn of(self, daemon: Arc<SourceDaemon>, stopping: Stopping) -> Watch {
-        Watch { daemon, of: Self { stopping, ..self } }
+        Watch {
+            daemon,
+            of: Self { stopping, ..self },
+        }
     }
 }
 
@@ -83,8 +93,8 @@ impl Watching {
 type ProbeIdentity = (String, String);
 
 impl Watch {
-    /// Runs until the stream stops, or, with `once`, until all windows have been sent. Returns false if the daemon could not be
-    /// reached.
+    /// Runs until the stream stops, or, with `once`, until all windows have been sent. Returns
+    /// false if the daemon could not be reached.
     pub async fn run(mut self) -> bool {
         let (mut feeds, mut running) = (JoinSet::new(), BTreeSet::<ProbeIdentity>::new());
         let (mut told, mut backoff, mut failures) = (BTreeSet::new(), Backoff::default(), 0);
@@ -150,7 +160,12 @@ impl Watch {
     ) {
         let mut others = 0;
         for status in probes {
-            if !self.of.probes.iter().any(|pattern| pattern.matches(&status.name)) {
+            if !self
+                .of
+                .probes
+                .iter()
+                .any(|pattern| pattern.matches(&status.name))
+            {
                 continue;
             }
             let claim = ProbeClaim::of(&status, &self.of.collector);
@@ -187,8 +202,17 @@ impl Watch {
         claim: &ProbeClaim,
         known: ProbeIdentity,
     ) -> impl Future<Output = (ProbeIdentity, bool)> + use<> {
-        let ProbeStatus { node, instance, name, .. } = status.clone();
-        let series = Arc::new(SeriesName { node, instance, probe: name });
+        let ProbeStatus {
+            node,
+            instance,
+            name,
+            ..
+        } = status.clone();
+        let series = Arc::new(SeriesName {
+            node,
+            instance,
+            probe: name,
+        });
         let board = AckBoard::new(self.of.lanes.len());
         let mut parts = JoinSet::new();
         let acks = acknowledge(

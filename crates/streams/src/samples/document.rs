@@ -55,21 +55,30 @@ impl SampleKind {
 impl SampleFamily<'_> {
     /// The family without its points.
     pub fn head(&self) -> Self {
-        Self { help: self.help.clone(), points: Vec::new(), ..*self }
+        Self {
+            help: self.help.clone(),
+            points: Vec::new(),
+            ..*self
+        }
     }
 }
 
 impl SamplePoint<'_> {
     /// Tells whether the point of a histogram has this sample.
     pub fn has(&self, sample: &NamedSample<'_>) -> bool {
-        self.samples[0].labels_of_point().eq(sample.labels_of_point())
+        self.samples[0]
+            .labels_of_point()
+            .eq(sample.labels_of_point())
     }
 }
 
 impl<'a> NamedSample<'a> {
     /// The value of a label; `None` if there is no such label.
     pub fn label(&self, name: &str) -> Option<&str> {
-        self.labels.iter().find(|(label, _)| *label == name).map(|(_, value)| &**value)
+        self.labels
+            .iter()
+            .find(|(label, _)| *label == name)
+            .map(|(_, value)| &**value)
     }
 
     /// The nearest floating-point number. The parser has checked the number.

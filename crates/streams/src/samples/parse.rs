@@ -1,4 +1,5 @@
-//! The reader of OpenMetrics, as far as daemons write it: each family has a type, and no sample has a time or an exemplar.
+//! The reader of OpenMetrics, as far as daemons write it: each family has a type, and no sample has
+//! a time or an exemplar.
 
 use std::borrow::Cow;
 
@@ -16,18 +17,25 @@ pub struct DocumentPieces<'a> {
     points: usize,
 }
 
-/// Reads a document in pieces of at most so many points, at least one. An error has the line that can't be read.
+/// Reads a document in pieces of at most so many points, at least one. An error has the line that
+/// can't be read.
 pub fn pieces(text: &[u8], points: usize) -> Result<DocumentPieces<'_>, String> {
     let text = std::str::from_utf8(text).map_err(|error| error.to_string())?;
     let whole = text.trim_end_matches('\n').strip_suffix(END);
     let rest = whole.filter(|rest| rest.is_empty() || rest.ends_with('\n'));
     let rest = rest.ok_or_else(|| format!("the document has no end: {END} is missing"))?;
-    Ok(DocumentPieces { rest, family: None, points: points.max(1) })
+    Ok(DocumentPieces {
+        rest,
+        family: None,
+        points: points.max(1),
+    })
 }
 
 impl<'a> DocumentPieces<'a> {
     fn piece(&mut self) -> Result<SampleDocument<'a>, String> {
-        let mut piece = SampleDocument { families: self.family.take().into_iter().collect() };
+        let mut piece = SampleDocument {
+            families: self.family.take().into_iter().collect(),
+        };
         let mut points = 0;
         while let Some((line, rest)) = self.rest.split_once('\n') {
             let unreadable = || format!("{line:?} is not a line of OpenMetrics");
@@ -35,9 +43,15 @@ impl<'a> DocumentPieces<'a> {
                 metadata(comment, &mut piece).ok_or_else(unreadable)?;
             } else {
                 let sample = sample(line).ok_or_else(unreadable)?;
-                let family = piece.families.last_mut().filter(|family| sample.name.starts_with(family.name));
+                let family = piece
+                    .families
+                    .last_mut()
+                    .filter(|family| sample.name.starts_with(family.name));
                 let family = family.ok_or_else(unreadable)?;
-                match family.points.last_mut().filter(|last| family.kind.is_histogram() && last.has(&sample))
+                match family
+                    .points
+                    .last_mut()
+                    .filter(|last| family.kind.is_histogram() && last.has(&sample))
                 {
                     Some(point) => point.samples.push(sample),
                     None if points == self.points => {
@@ -48,7 +62,9 @@ impl<'a> DocumentPieces<'a> {
                         break;
                     }
                     None => {
-                        family.points.push(SamplePoint { samples: vec![sample] });
+                        family.points.push(SamplePoint {
+                            samples: vec![sample],
+                        });
                         points += 1;
                     }
                 }
@@ -77,7 +93,11 @@ impl<'a> Iterator for DocumentPieces<'a> {
 /// Reads the part of a line after its `#`.
 fn metadata<'a>(comment: &'a str, document: &mut SampleDocument<'a>) -> Option<()> {
     let mut words = comment.splitn(3, ' ');
-    let (word, name, rest) = (words.next()?, words.next()?, words.next().unwrap_or_default());
+    let (word, name, rest) = (
+        words.next()?,
+        words.next()?,
+        words.next().unwrap_or_default(),
+    );
     match word {
         "TYPE" => {
             let kind = match rest {
@@ -98,11 +118,17 @@ fn metadata<'a>(comment: &'a str, document: &mut SampleDocument<'a>) -> Option<(
             });
         }
         "HELP" => {
-            let family = document.families.last_mut().filter(|family| family.name == name)?;
+            let family = document
+                .families
+                .last_mut()
+                .filter(|family| family.name == name)?;
             family.help = unescaped(rest);
         }
         "UNIT" => {
-            let family = document.families.last_mut().filter(|family| family.name == name)?;
+            let family = document
+                .families
+                .last_mut()
+                .filter(|family| family.name == name)?;
             family.unit = rest;
         }
         _ => return None,
@@ -128,7 +154,11 @@ fn sample(line: &str) -> Option<NamedSample<'_>> {
     }
     let number = rest.strip_prefix(' ')?;
     number.parse::<f64>().ok()?;
-    (!name.is_empty()).then_some(NamedSample { name, labels, number })
+    (!name.is_empty()).then_some(NamedSample {
+        name,
+        labels,
+        number,
+    })
 }
 
 /// Returns the place of the quotation mark that ends a value.
@@ -164,7 +194,9 @@ mod tests {
     use super::*;
 
     fn whole(text: &str) -> Result<SampleDocument<'_>, String> {
-        pieces(text.as_bytes(), usize::MAX)?.next().unwrap_or_else(|| Ok(SampleDocument::default()))
+        pieces(text.as_bytes(), usize::MAX)?
+            .next()
+            .unwrap_or_else(|| Ok(SampleDocument::default()))
     }
 
     /// All pieces together are the document, and each family in a piece has points.
@@ -178,12 +210,16 @@ mod tests {
             let mut together = SampleDocument::default();
             for piece in pieces(text.as_bytes(), points).unwrap() {
                 let mut families = piece.unwrap().families;
-                let counts: Vec<usize> = families.iter().map(|family| family.points.len()).collect();
+                let counts: Vec<usize> =
+                    families.iter().map(|family| family.points.len()).collect();
                 assert!(
                     !counts.contains(&0) && counts.iter().sum::<usize>() <= points,
                     "{points}: {counts:?}"
                 );
-                let continued = together.families.last_mut().filter(|last| last.head() == families[0].head());
+                let continued = together
+                    .families
+                    .last_mut()
+                    .filter(|last| last.head() == families[0].head());
                 if let Some(last) = continued {
                     last.points.append(&mut families.remove(0).points);
                 }
@@ -206,15 +242,34 @@ mod tests {
         let shown: Vec<(&str, Vec<usize>)> = found
             .families
             .iter()
-            .map(|family| (family.name, family.points.iter().map(|point| point.samples.len()).collect()))
+            .map(|family| {
+                (
+                    family.name,
+                    family
+                        .points
+                        .iter()
+                        .map(|point| point.samples.len())
+                        .collect(),
+                )
+            })
             .collect();
         assert_eq!(
             shown,
-            [("twinprobe_probe", vec![1]), ("flow_bytes", vec![1, 1]), ("size_bytes", vec![3, 1])]
+            [
+                ("twinprobe_probe", vec![1]),
+                ("flow_bytes", vec![1, 1]),
+                ("size_bytes", vec![3, 1])
+            ]
         );
         let info = &found.families[0];
-        assert_eq!((&*info.help, info.kind), ("Where \"it\" runs.", SampleKind::Info));
-        assert_eq!(info.points[0].samples[0].label("node"), Some("a \"b\"\\\n{c},d=\""));
+        assert_eq!(
+            (&*info.help, info.kind),
+            ("Where \"it\" runs.", SampleKind::Info)
+        );
+        assert_eq!(
+            info.points[0].samples[0].label("node"),
+            Some("a \"b\"\\\n{c},d=\"")
+        );
         let flow = &found.families[1].points[0].samples[0];
         assert_eq!(
             (flow.number, flow.label("key"), flow.label("no")),

@@ -1,5 +1,5 @@
-//! The files with a stream's credentials. They are read again after a failure, so that the stream uses new
-//! credentials.
+//! The files with a stream's credentials. They are read again after a failure, so that the stream
+//! uses new credentials.
 
 use std::path::{Path, PathBuf};
 
@@ -26,13 +26,15 @@ impl CredentialFiles {
             None => std::env::var(TOKEN).ok().filter(|token| !token.is_empty()),
         };
         if let Some(token) = token {
-            credentials =
-                credentials.token(token.trim()).map_err(|error| ("tokenFile", error.to_string()))?;
+            credentials = credentials
+                .token(token.trim())
+                .map_err(|error| ("tokenFile", error.to_string()))?;
         }
         Ok(credentials)
     }
 
-    /// Reads the authorities and the certificate, without a token: that of the environment is for daemons alone.
+    /// Reads the authorities and the certificate, without a token: that of the environment is for
+    /// daemons alone.
     pub fn certificates(&self) -> Result<Credentials, (&'static str, String)> {
         let mut credentials = Credentials::default();
         if let Some(path) = &self.ca {
@@ -41,7 +43,10 @@ impl CredentialFiles {
             credentials = credentials.authorities(&authorities).map_err(unusable)?;
         }
         if self.key.is_some() && self.cert.is_none() {
-            return Err(("key", "a key needs the certificate that it belongs to: `cert`".to_owned()));
+            return Err((
+                "key",
+                "a key needs the certificate that it belongs to: `cert`".to_owned(),
+            ));
         }
         if let Some(path) = &self.cert {
             let mut identity = read("cert", path)?;

@@ -11,10 +11,11 @@ use twinprobe_client::{Client, ClientError, Server};
 
 use super::credentials::CredentialFiles;
 
-/// The most requests for windows to one daemon at the same time. It is also the number of connections that stay open for them.
+/// The most requests for windows to one daemon at the same time. It is also the number of
+/// connections that stay open for them.
 const REQUESTS: usize = 8;
-/// The most requests that wait for windows at one daemon at the same time. Each occupies a connection, and a daemon allows 64
-/// to one client.
+/// The most requests that wait for windows at one daemon at the same time. Each occupies a
+/// connection, and a daemon allows 64 to one client.
 const POLLS: usize = 24;
 
 /// The time that an answer may take in addition to the time for which a request asks.
@@ -85,7 +86,15 @@ impl SourceDaemon {
         let client = Self::connect(&address, &files)?;
         let (requests, polls) = (Semaphore::new(REQUESTS), Semaphore::new(POLLS));
         let (client, sends_single) = (Mutex::new(client), AtomicBool::new(false));
-        Ok(Arc::new(Self { name, address, files, client, requests, polls, sends_single }))
+        Ok(Arc::new(Self {
+            name,
+            address,
+            files,
+            client,
+            requests,
+            polls,
+            sends_single,
+        }))
     }
 
     fn connect(
@@ -95,7 +104,12 @@ impl SourceDaemon {
         let credentials = files.read().map_err(|(_, message)| {
             tracing::warn!(%server, message, "credentials can't be used");
         });
-        Client::keeping(server.clone(), *at, &credentials.unwrap_or_default(), REQUESTS)
+        Client::keeping(
+            server.clone(),
+            *at,
+            &credentials.unwrap_or_default(),
+            REQUESTS,
+        )
     }
 
     pub fn client(&self) -> Client {
@@ -103,7 +117,10 @@ impl SourceDaemon {
     }
 
     /// Waits for the answer to a call, but not forever.
-    pub async fn ask<T>(&self, call: impl Future<Output = Result<T, ClientError>>) -> Result<T, AskError> {
+    pub async fn ask<T>(
+        &self,
+        call: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<T, AskError> {
         match tokio::time::timeout(PATIENCE, call).await {
             Ok(answer) => Ok(answer?),
             Err(_) => Err(AskError::Slow(self.address.server.clone())),
@@ -125,8 +142,8 @@ impl SourceDaemon {
         }
     }
 
-    /// Call this after a failure: the next requests use credentials as they are now, and new connections. The daemon may be of
-    /// another version.
+    /// Call this after a failure: the next requests use credentials as they are now, and new
+    /// connections. The daemon may be of another version.
     pub fn renew(&self) {
         self.sends_single.store(false, Ordering::Relaxed);
         match Self::connect(&self.address, &self.files) {

@@ -1,5 +1,5 @@
-//! The daemons of a Service of Kubernetes. The API server's list of the Service's endpoints names their nodes and
-//! addresses.
+//! The daemons of a Service of Kubernetes. The API server's list of the Service's endpoints names
+//! their nodes and addresses.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The endpoints that the API server returns at once.
 const PAGE: &str = "500";
 
-/// The options of `from.kubernetes`. In a pod, the service account of the pod gives the missing values.
+/// The options of `from.kubernetes`. In a pod, the service account of the pod gives the missing
+/// values.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct KubernetesOptions {
@@ -32,14 +33,16 @@ pub struct KubernetesOptions {
     pub service: Option<String>,
     /// The name of the Service's port for the API.
     pub port: Option<String>,
-    /// The name in the daemons' certificates; by default the name of the Service, `SERVICE.NAMESPACE.svc`.
+    /// The name in the daemons' certificates; by default the name of the Service,
+    /// `SERVICE.NAMESPACE.svc`.
     pub server_name: Option<String>,
     /// False if the daemons listen without TLS.
     pub tls: Option<bool>,
     /// The URL of the API server.
     pub api_server: Option<String>,
     pub api_ca: Option<PathBuf>,
-    /// The file with the token for the API server. It is read again for each request. With `api_cert` there is none by default.
+    /// The file with the token for the API server. It is read again for each request. With
+    /// `api_cert` there is none by default.
     pub api_token_file: Option<PathBuf>,
     /// The certificate that the stream shows to the API server, and its private key (PEM).
     pub api_cert: Option<PathBuf>,
@@ -59,7 +62,10 @@ pub struct KubernetesService {
 #[derive(Debug, thiserror::Error)]
 pub enum KubernetesError {
     #[error("{}: {source}", path.display())]
-    File { path: PathBuf, source: std::io::Error },
+    File {
+        path: PathBuf,
+        source: std::io::Error,
+    },
     #[error("{0}")]
     Certificates(String),
     #[error("the API server does not answer")]
@@ -76,16 +82,28 @@ impl KubernetesOptions {
         match value {
             Value::Bool(false) => Ok(None),
             Value::Bool(true) => Ok(Some(Self::default())),
-            Value::Object(_) => serde_path_to_error::deserialize(value).map(Some).map_err(|error| {
-                let path = error.path().to_string();
-                let path = if path == "." { String::new() } else { format!(".{path}") };
-                (path, error.into_inner().to_string())
-            }),
-            _ => Err((String::new(), "true is expected, or an object as {service: twinprobe}".to_owned())),
+            Value::Object(_) => {
+                serde_path_to_error::deserialize(value)
+                    .map(Some)
+                    .map_err(|error| {
+                        let path = error.path().to_string();
+                        let path = if path == "." {
+                            String::new()
+                        } else {
+                            format!(".{path}")
+                        };
+                        (path, error.into_inner().to_string())
+                    })
+            }
+            _ => Err((
+                String::new(),
+                "true is expected, or an object as {service: twinprobe}".to_owned(),
+            )),
         }
     }
 
-    /// Completes the options with the values of a pod. An error has the path of a field, and what is missing in it.
+    /// Completes the options with the values of a pod. An error has the path of a field, and what
+    /// is missing in it.
     pub fn service(self) -> Result<KubernetesService, (String, String)> {
         self.in_pod(&|name| std::env::var(name).ok(), Path::new(ACCOUNT))
     }
@@ -98,37 +116,60 @@ impl KubernetesOptions {
         let namespace = match self.namespace {
             Some(namespace) => namespace,
             None => read_line(&account.join("namespace")).map_err(|error| {
-                let message = format!("outside of a pod the namespace of the Service is needed ({error})");
+                let message =
+                    format!("outside of a pod the namespace of the Service is needed ({error})");
                 (".namespace".to_owned(), message)
             })?,
         };
         let root = match self.api_server {
             Some(url) => url,
             None => of_the_pod(variable).ok_or_else(|| {
-                (".apiServer".to_owned(), "outside of a pod the URL of the API server is needed".to_owned())
+                (
+                    ".apiServer".to_owned(),
+                    "outside of a pod the URL of the API server is needed".to_owned(),
+                )
             })?,
         };
         let service = self.service.unwrap_or_else(|| SERVICE.to_owned());
         for (field, name) in [(".namespace", &namespace), (".service", &service)] {
             if !is_name(name) {
-                return Err((field.to_owned(), format!("{name:?} is not a valid name in Kubernetes")));
+                return Err((
+                    field.to_owned(),
+                    format!("{name:?} is not a valid name in Kubernetes"),
+                ));
             }
         }
-        let unusable = || (".apiServer".to_owned(), format!("{root} is not a URL; write https://HOST:PORT"));
+        let unusable = || {
+            (
+                ".apiServer".to_owned(),
+                format!("{root} is not a URL; write https://HOST:PORT"),
+            )
+        };
         let mut list = Url::parse(&root).map_err(|_| unusable())?;
         if list.scheme() != "https" {
             return Err(unusable());
         }
-        list.set_path(&format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"));
-        list.query_pairs_mut().clear().append_pair("labelSelector", &format!("{OF_SERVICE}={service}"));
+        list.set_path(&format!(
+            "/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+        ));
+        list.query_pairs_mut()
+            .clear()
+            .append_pair("labelSelector", &format!("{OF_SERVICE}={service}"));
         let names = EndpointNames {
             port: self.port.unwrap_or_else(|| EndpointNames::PORT.to_owned()),
             tls: self.tls.unwrap_or(true),
-            server_name: self.server_name.unwrap_or_else(|| EndpointNames::server(&service, &namespace)),
+            server_name: self
+                .server_name
+                .unwrap_or_else(|| EndpointNames::server(&service, &namespace)),
         };
-        names.check().map_err(|message| (".serverName".to_owned(), message))?;
+        names
+            .check()
+            .map_err(|message| (".serverName".to_owned(), message))?;
         if self.api_key.is_some() && self.api_cert.is_none() {
-            return Err((".apiKey".to_owned(), "a private key needs its certificate: `apiCert`".to_owned()));
+            return Err((
+                ".apiKey".to_owned(),
+                "a private key needs its certificate: `apiCert`".to_owned(),
+            ));
         }
         let token = || self.api_cert.is_none().then(|| account.join("token"));
         let files = CredentialFiles {
@@ -148,7 +189,10 @@ fn is_name(name: &str) -> bool {
 }
 
 fn of_the_pod(variable: &dyn Fn(&str) -> Option<String>) -> Option<String> {
-    let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
+    let (host, port) = (
+        variable("KUBERNETES_SERVICE_HOST")?,
+        variable("KUBERNETES_SERVICE_PORT")?,
+    );
     Some(if host.contains(':') {
         format!("https://[{host}]:{port}")
     } else {
@@ -157,15 +201,24 @@ fn of_the_pod(variable: &dyn Fn(&str) -> Option<String>) -> Option<String> {
 }
 
 fn read_line(path: &Path) -> Result<String, KubernetesError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| KubernetesError::File { path: path.to_owned(), source })?;
+    let text = std::fs::read_to_string(path).map_err(|source| KubernetesError::File {
+        path: path.to_owned(),
+        source,
+    })?;
     Ok(text.trim().to_owned())
 }
 
 impl KubernetesService {
     /// Asks the API server for the daemons, by the names of their nodes.
     pub async fn daemons(&self) -> Result<BTreeMap<String, DaemonAddress>, KubernetesError> {
-        let (http, token) = (self.client()?, self.files.token_file.as_deref().map(read_line).transpose()?);
+        let (http, token) = (
+            self.client()?,
+            self.files
+                .token_file
+                .as_deref()
+                .map(read_line)
+                .transpose()?,
+        );
         let (mut found, mut next) = (FoundEndpoints::default(), None::<String>);
         loop {
             let mut url = self.list.clone();
@@ -193,10 +246,13 @@ impl KubernetesService {
     }
 
     fn client(&self) -> Result<reqwest::Client, KubernetesError> {
-        // An error means that the process already has a cryptographic provider, which works as well.
+        // An error means that the process already has a cryptographic provider, which works as
+        // well.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let certificates =
-            self.files.certificates().map_err(|(_, message)| KubernetesError::Certificates(message))?;
+        let certificates = self
+            .files
+            .certificates()
+            .map_err(|(_, message)| KubernetesError::Certificates(message))?;
         let builder = reqwest::Client::builder().no_proxy().timeout(PATIENCE);
         Ok(certificates.add_to(builder, true).build()?)
     }
@@ -215,19 +271,27 @@ mod tests {
 
     use super::*;
 
-    fn service(options: Value, namespace: Option<&str>) -> Result<KubernetesService, (String, String)> {
+    fn service(
+        options: Value,
+        namespace: Option<&str>,
+    ) -> Result<KubernetesService, (String, String)> {
         let account = tempfile::tempdir().unwrap();
         if let Some(namespace) = namespace {
             std::fs::write(account.path().join("namespace"), namespace).unwrap();
         }
         let variable = |name: &str| {
-            let known = [("KUBERNETES_SERVICE_HOST", "2001:db8::1"), ("KUBERNETES_SERVICE_PORT", "6443")];
+            let known = [
+                ("KUBERNETES_SERVICE_HOST", "2001:db8::1"),
+                ("KUBERNETES_SERVICE_PORT", "6443"),
+            ];
             known
                 .iter()
                 .find(|(known, _)| *known == name && namespace.is_some())
                 .map(|(_, it)| (*it).to_owned())
         };
-        KubernetesOptions::read(options)?.unwrap().in_pod(&variable, account.path())
+        KubernetesOptions::read(options)?
+            .unwrap()
+            .in_pod(&variable, account.path())
     }
 
     #[test]
@@ -236,10 +300,19 @@ mod tests {
         let list = "https://[2001:db8::1]:6443/apis/discovery.k8s.io/v1/namespaces/monitoring/endpointslices\
                     ?labelSelector=kubernetes.io%2Fservice-name%3Dtwinprobe";
         assert_eq!(known.list.as_str(), list);
-        assert_eq!((known.names.tls, &*known.names.server_name), (true, "twinprobe.monitoring.svc"));
-        assert_eq!(known.files.token_file.unwrap().file_name().unwrap(), "token");
+        assert_eq!(
+            (known.names.tls, &*known.names.server_name),
+            (true, "twinprobe.monitoring.svc")
+        );
+        assert_eq!(
+            known.files.token_file.unwrap().file_name().unwrap(),
+            "token"
+        );
         let shown = service(json!({ "apiCert": "/cert", "apiKey": "/key" }), Some("n")).unwrap();
-        assert_eq!((shown.files.token_file, shown.files.key), (None, Some("/key".into())));
+        assert_eq!(
+            (shown.files.token_file, shown.files.key),
+            (None, Some("/key".into()))
+        );
         assert_eq!(KubernetesOptions::read(json!(false)), Ok(None));
     }
 
@@ -250,15 +323,30 @@ mod tests {
         for (options, field) in [
             (json!(true), ".namespace"),
             (json!({ "namespace": "n" }), ".apiServer"),
-            (json!({ "namespace": "N n", "apiServer": "https://api" }), ".namespace"),
-            (json!({ "namespace": "n", "apiServer": "http://api" }), ".apiServer"),
-            (json!({ "namespace": "n", "apiServer": "https://api", "service": "a/b" }), ".service"),
-            (json!({ "namespace": "n", "apiServer": "https://api", "serverName": "a b" }), ".serverName"),
+            (
+                json!({ "namespace": "N n", "apiServer": "https://api" }),
+                ".namespace",
+            ),
+            (
+                json!({ "namespace": "n", "apiServer": "http://api" }),
+                ".apiServer",
+            ),
+            (
+                json!({ "namespace": "n", "apiServer": "https://api", "service": "a/b" }),
+                ".service",
+            ),
+            (
+                json!({ "namespace": "n", "apiServer": "https://api", "serverName": "a b" }),
+                ".serverName",
+            ),
             (
                 json!({ "namespace": "n", "apiServer": "https://api", "serverName": "192.0.2.1" }),
                 ".serverName",
             ),
-            (json!({ "namespace": "n", "apiServer": "https://api", "apiKey": "/key" }), ".apiKey"),
+            (
+                json!({ "namespace": "n", "apiServer": "https://api", "apiKey": "/key" }),
+                ".apiKey",
+            ),
             (json!({ "port": 9470 }), ".port"),
             (json!({ "ports": "api" }), ".ports"),
             (json!("twinprobe"), ""),

@@ -1,4 +1,5 @@
-//! Lists of endpoints, as the API server of Kubernetes gives them: the addresses of daemons, and their nodes.
+//! Lists of endpoints, as the API server of Kubernetes gives them: the addresses of daemons, and
+//! their nodes.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -105,22 +106,45 @@ impl EndpointList {
 pub struct FoundEndpoints(BTreeMap<String, (bool, DaemonAddress)>);
 
 impl FoundEndpoints {
-    /// Adds the endpoints of a list. If a node has several endpoints, the ready one counts, else the first. A
-    /// node has several in clusters with two kinds of addresses, and while pods are exchanged.
+    /// Adds the endpoints of a list. If a node has several endpoints, the ready one counts, else
+    /// the first. A node has several in clusters with two kinds of addresses, and while pods are
+    /// exchanged.
     pub fn add(&mut self, list: &EndpointList, names: &EndpointNames) {
-        for slice in list.items.iter().filter(|slice| slice.address_type != "FQDN") {
-            let port = slice.ports.iter().flatten().find(|port| port.name.as_deref() == Some(&names.port));
-            let Some(port) = port.and_then(|port| port.port) else { continue };
+        for slice in list
+            .items
+            .iter()
+            .filter(|slice| slice.address_type != "FQDN")
+        {
+            let port = slice
+                .ports
+                .iter()
+                .flatten()
+                .find(|port| port.name.as_deref() == Some(&names.port));
+            let Some(port) = port.and_then(|port| port.port) else {
+                continue;
+            };
             for endpoint in slice.endpoints.iter().flatten() {
-                let Some(address) = endpoint.addresses.first().and_then(|text| text.parse::<IpAddr>().ok())
+                let Some(address) = endpoint
+                    .addresses
+                    .first()
+                    .and_then(|text| text.parse::<IpAddr>().ok())
                 else {
                     continue;
                 };
-                let name = endpoint.node_name.clone().unwrap_or_else(|| address.to_string());
+                let name = endpoint
+                    .node_name
+                    .clone()
+                    .unwrap_or_else(|| address.to_string());
                 let is_ready = endpoint.conditions.ready.unwrap_or(true);
-                // A failure is not possible here: bad names have been refused, and the address is valid.
-                let Ok(server) = names.url(port).parse() else { continue };
-                let daemon = DaemonAddress { server, at: Some(SocketAddr::new(address, port)) };
+                // A failure is not possible here: bad names have been refused, and the address is
+                // valid.
+                let Ok(server) = names.url(port).parse() else {
+                    continue;
+                };
+                let daemon = DaemonAddress {
+                    server,
+                    at: Some(SocketAddr::new(address, port)),
+                };
                 match self.0.get(&name) {
                     Some((was_ready, _)) if *was_ready || !is_ready => {}
                     _ => {
@@ -134,7 +158,10 @@ impl FoundEndpoints {
     /// Returns the daemons by the names of their nodes.
     #[must_use]
     pub fn daemons(self) -> BTreeMap<String, DaemonAddress> {
-        self.0.into_iter().map(|(name, (_, address))| (name, address)).collect()
+        self.0
+            .into_iter()
+            .map(|(name, (_, address))| (name, address))
+            .collect()
     }
 }
 
@@ -146,7 +173,11 @@ mod tests {
 
     #[test]
     fn a_node_has_one_daemon() {
-        let names = EndpointNames { port: "api".into(), tls: false, server_name: "twinprobe.n.svc".into() };
+        let names = EndpointNames {
+            port: "api".into(),
+            tls: false,
+            server_name: "twinprobe.n.svc".into(),
+        };
         let ready = |ready: bool| json!({ "ready": ready });
         let list = json!({ "items": [
             { "addressType": "IPv4", "ports": [{ "name": "metrics", "port": 9471 }, { "name": "api", "port": 9470 }],
@@ -165,9 +196,18 @@ mod tests {
         let mut found = FoundEndpoints::default();
         found.add(&list, &names);
         let found = found.daemons();
-        let shown: Vec<String> =
-            found.iter().map(|(name, of)| format!("{name} {}", of.at.unwrap())).collect();
-        assert_eq!(shown, ["192.0.2.5 192.0.2.5:9470", "a 192.0.2.2:9470", "b 192.0.2.4:9470"]);
+        let shown: Vec<String> = found
+            .iter()
+            .map(|(name, of)| format!("{name} {}", of.at.unwrap()))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                "192.0.2.5 192.0.2.5:9470",
+                "a 192.0.2.2:9470",
+                "b 192.0.2.4:9470"
+            ]
+        );
         assert_eq!(found["a"].server.to_string(), "http://twinprobe.n.svc:9470");
     }
 }

@@ -91,7 +91,9 @@ impl StreamMeter {
         budget: &Arc<MemoryBudget>,
         memory: usize,
     ) -> Arc<LaneMeter> {
-        let of = OfReceiver { receiver: label.to_owned() };
+        let of = OfReceiver {
+            receiver: label.to_owned(),
+        };
         let counter = |family: &ReceiverCounter| family.get_or_create(&of).clone();
         let up = self.up.get_or_create(&of).clone();
         up.set(1);
@@ -117,25 +119,37 @@ impl StreamMeter {
 
     /// Notes that the stream sends requests to a daemon from now on.
     pub fn server_begun(&self, server: &str) {
-        drop(self.server_failures.get_or_create(&OfServer { server: server.to_owned() }));
+        drop(self.server_failures.get_or_create(&OfServer {
+            server: server.to_owned(),
+        }));
         self.servers.lock().insert(server.to_owned(), None);
     }
 
     /// Notes whether a daemon has answered the request for its probes.
     pub fn server_up(&self, server: &str, is_up: bool) {
-        self.server_up.get_or_create(&OfServer { server: server.to_owned() }).set(is_up.into());
+        self.server_up
+            .get_or_create(&OfServer {
+                server: server.to_owned(),
+            })
+            .set(is_up.into());
         self.servers.lock().insert(server.to_owned(), Some(is_up));
     }
 
     /// Notes that the stream sends no more requests to a daemon.
     pub fn server_gone(&self, server: &str) {
-        self.server_up.remove(&OfServer { server: server.to_owned() });
+        self.server_up.remove(&OfServer {
+            server: server.to_owned(),
+        });
         self.servers.lock().remove(server);
     }
 
     /// Notes that a request to a daemon has failed.
     pub fn server_failed(&self, server: &str) {
-        self.server_failures.get_or_create(&OfServer { server: server.to_owned() }).inc();
+        self.server_failures
+            .get_or_create(&OfServer {
+                server: server.to_owned(),
+            })
+            .inc();
     }
 
     /// Tells whether every daemon has listed its windows.
@@ -144,23 +158,31 @@ impl StreamMeter {
         !servers.is_empty() && servers.values().all(|up| *up == Some(true))
     }
 
-    /// The number of a daemon's probes that fit the patterns and have windows for other collectors only.
+    /// The number of a daemon's probes that fit the patterns and have windows for other collectors
+    /// only.
     pub fn unnamed(&self, server: &str, probes: usize) {
-        self.unnamed.get_or_create(&OfServer { server: server.to_owned() }).set(probes as i64);
+        self.unnamed
+            .get_or_create(&OfServer {
+                server: server.to_owned(),
+            })
+            .set(probes as i64);
     }
 
     /// Returns the totals over all receivers.
     pub fn totals(&self) -> StreamTotals {
-        self.lanes.lock().iter().fold(StreamTotals::default(), |mut totals, lane| {
-            totals.windows += lane.windows.get();
-            totals.repeats += lane.repeats.get();
-            totals.bytes += lane.bytes.get();
-            totals.gaps += lane.gaps.get();
-            totals.lost += lane.lost.get();
-            totals.refused += lane.refused_windows.get();
-            totals.failures += lane.failures.get();
-            totals
-        })
+        self.lanes
+            .lock()
+            .iter()
+            .fold(StreamTotals::default(), |mut totals, lane| {
+                totals.windows += lane.windows.get();
+                totals.repeats += lane.repeats.get();
+                totals.bytes += lane.bytes.get();
+                totals.gaps += lane.gaps.get();
+                totals.lost += lane.lost.get();
+                totals.refused += lane.refused_windows.get();
+                totals.failures += lane.failures.get();
+                totals
+            })
     }
 
     /// Renders everything as OpenMetrics.
@@ -169,24 +191,52 @@ impl StreamMeter {
         let mut family = |name: &str, help: &str, family: &ReceiverCounter| {
             registry.register(name, help, family.clone());
         };
-        family("windows", "Windows that the receiver has stored, without repeats", &self.windows);
-        family("repeats", "Windows that the receiver already had", &self.repeats);
-        family("failures", "Attempts after which the receiver did not have everything", &self.failures);
-        family("gaps", "Gaps that were reported to the receiver", &self.gaps);
-        family("lost_windows", "Windows in these gaps, which the daemon had removed", &self.lost);
+        family(
+            "windows",
+            "Windows that the receiver has stored, without repeats",
+            &self.windows,
+        );
+        family(
+            "repeats",
+            "Windows that the receiver already had",
+            &self.repeats,
+        );
+        family(
+            "failures",
+            "Attempts after which the receiver did not have everything",
+            &self.failures,
+        );
+        family(
+            "gaps",
+            "Gaps that were reported to the receiver",
+            &self.gaps,
+        );
+        family(
+            "lost_windows",
+            "Windows in these gaps, which the daemon had removed",
+            &self.lost,
+        );
         family(
             "refused_windows",
             "Windows with samples that the receiver refused for good",
             &self.refused_windows,
         );
-        family("refused_samples", "Samples that the receiver refused for good", &self.refused_samples);
+        family(
+            "refused_samples",
+            "Samples that the receiver refused for good",
+            &self.refused_samples,
+        );
         registry.register_with_unit(
             "documents",
             "Documents that the receiver has",
             Unit::Bytes,
             self.bytes.clone(),
         );
-        registry.register("receiver_up", "1 if the receiver took all of the last batch", self.up.clone());
+        registry.register(
+            "receiver_up",
+            "1 if the receiver took all of the last batch",
+            self.up.clone(),
+        );
         registry.register(
             "server_failures",
             "Requests to a daemon that failed",
@@ -212,12 +262,18 @@ impl StreamMeter {
 
     /// The states of all receivers.
     fn register_lanes(&self, registry: &mut Registry) {
-        let (pending, lag) =
-            (Family::<OfReceiver, Gauge>::default(), Family::<OfReceiver, Gauge<f64, AtomicU64>>::default());
-        let (memory, limit) =
-            (Family::<OfReceiver, Gauge>::default(), Family::<OfReceiver, Gauge>::default());
+        let (pending, lag) = (
+            Family::<OfReceiver, Gauge>::default(),
+            Family::<OfReceiver, Gauge<f64, AtomicU64>>::default(),
+        );
+        let (memory, limit) = (
+            Family::<OfReceiver, Gauge>::default(),
+            Family::<OfReceiver, Gauge>::default(),
+        );
         for lane in &*self.lanes.lock() {
-            let of = OfReceiver { receiver: lane.label.clone() };
+            let of = OfReceiver {
+                receiver: lane.label.clone(),
+            };
             let (count, seconds) = lane.lag();
             pending.get_or_create(&of).set(count as i64);
             // A daemon without an answer may have windows. So the age is left out if the windows of
@@ -233,7 +289,8 @@ impl StreamMeter {
             "Windows that were read and that the receiver does not have",
             pending,
         );
-        let help = "Age of the oldest pending window; no sample if none is pending and a daemon is away";
+        let help =
+            "Age of the oldest pending window; no sample if none is pending and a daemon is away";
         registry.register_with_unit("lag", help, Unit::Seconds, lag);
         registry.register_with_unit("memory", "Documents on their way", Unit::Bytes, memory);
         registry.register_with_unit(
@@ -293,7 +350,8 @@ impl LaneMeter {
 
     /// Returns the number of items that are being sent, and the age in seconds of the oldest one.
     fn lag(&self) -> (usize, Option<f64>) {
-        let feeds: Vec<Arc<Outstanding>> = self.feeds.lock().iter().filter_map(Weak::upgrade).collect();
+        let feeds: Vec<Arc<Outstanding>> =
+            self.feeds.lock().iter().filter_map(Weak::upgrade).collect();
         let count = feeds.iter().map(|feed| feed.len()).sum();
         let oldest = feeds.iter().filter_map(|feed| feed.oldest()).min();
         let age = oldest.map(|end| Timestamp::now().duration_since(end).as_secs_f64().max(0.0));
@@ -311,19 +369,29 @@ mod tests {
         meter.lane("nats", "nats://h/S", &MemoryBudget::new(1), 1);
         let lag = || {
             let page = meter.render();
-            let line = page.lines().find(|line| line.starts_with("twinprobe_stream_lag_seconds{"));
+            let line = page
+                .lines()
+                .find(|line| line.starts_with("twinprobe_stream_lag_seconds{"));
             line.and_then(|line| line.split(' ').nth(1)?.parse::<f64>().ok())
         };
         assert_eq!(lag(), None, "no daemon is known");
-        ["a", "b"].iter().for_each(|server| meter.server_begun(server));
+        ["a", "b"]
+            .iter()
+            .for_each(|server| meter.server_begun(server));
         meter.server_up("a", true);
         assert_eq!(lag(), None, "one has not answered yet");
         meter.server_up("b", true);
         assert_eq!(lag(), Some(0.0));
         meter.server_up("a", false);
         let page = meter.render();
-        assert!(lag().is_none() && page.contains("twinprobe_stream_server_up{server=\"a\"} 0"), "{page}");
-        assert!(page.contains("twinprobe_stream_server_failures_total{server=\"b\"} 0"), "{page}");
+        assert!(
+            lag().is_none() && page.contains("twinprobe_stream_server_up{server=\"a\"} 0"),
+            "{page}"
+        );
+        assert!(
+            page.contains("twinprobe_stream_server_failures_total{server=\"b\"} 0"),
+            "{page}"
+        );
         meter.server_gone("a");
         assert!(lag() == Some(0.0) && !meter.render().contains("server_up{server=\"a\"}"));
     }

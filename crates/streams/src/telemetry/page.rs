@@ -23,9 +23,11 @@ pub async fn bind(address: SocketAddr) -> std::io::Result<(TcpListener, SocketAd
 /// Serves until the stream stops.
 pub async fn serve(listener: TcpListener, meter: Arc<StreamMeter>, stopping: Stopping) {
     let metrics = move || async move { ([(header::CONTENT_TYPE, OPENMETRICS)], meter.render()) };
-    let router = Router::new().route("/metrics", get(metrics)).route("/healthz", get(|| async { "ok\n" }));
-    let served =
-        axum::serve(listener, router).with_graceful_shutdown(async move { stopping.stopped().await });
+    let router = Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(|| async { "ok\n" }));
+    let served = axum::serve(listener, router)
+        .with_graceful_shutdown(async move { stopping.stopped().await });
     if let Err(error) = served.await {
         tracing::warn!(%error, "the stream no longer serves /metrics");
     }

@@ -48,7 +48,9 @@ pub struct FleetRuleMeter {
 impl FleetRuleFamilies {
     /// Returns the counters of a rule.
     pub fn of(&self, rule: &str) -> FleetRuleMeter {
-        let of = OfFleetRule { rule: rule.to_owned() };
+        let of = OfFleetRule {
+            rule: rule.to_owned(),
+        };
         let counter = |family: &RuleCounter| family.get_or_create(&of).clone();
         FleetRuleMeter {
             periods: counter(&self.periods),
@@ -66,19 +68,40 @@ impl FleetRuleFamilies {
         let mut family = |name: &str, help: &str, family: &RuleCounter| {
             registry.register(name, help, family.clone());
         };
-        family("rule_periods", "Periods that a rule over the fleet has judged", &self.periods);
-        family("rule_late_windows", "Windows that came after their period was judged", &self.late);
-        family("rule_firings", "Periods at which a rule over the fleet has fired", &self.firings);
+        family(
+            "rule_periods",
+            "Periods that a rule over the fleet has judged",
+            &self.periods,
+        );
+        family(
+            "rule_late_windows",
+            "Windows that came after their period was judged",
+            &self.late,
+        );
+        family(
+            "rule_firings",
+            "Periods at which a rule over the fleet has fired",
+            &self.firings,
+        );
         family(
             "rule_failures",
             "Actions of such a rule that failed at a node, and notifications that did not arrive",
             &self.failures,
         );
-        family("rule_unjudged_windows", "Windows that a rule could not judge", &self.unjudged);
-        let help = "Whether a rule over the fleet has stopped itself, or can't judge the present windows";
+        family(
+            "rule_unjudged_windows",
+            "Windows that a rule could not judge",
+            &self.unjudged,
+        );
+        let help =
+            "Whether a rule over the fleet has stopped itself, or can't judge the present windows";
         registry.register("rule_stopped", help, self.stopped.clone());
         let help = "Notifications that have not arrived yet";
         registry.register("rule_notifications_waiting", help, self.waiting.clone());
-        registry.register("rule_nodes", "Nodes whose windows the rule judges", self.nodes.clone());
+        registry.register(
+            "rule_nodes",
+            "Nodes whose windows the rule judges",
+            self.nodes.clone(),
+        );
     }
 }

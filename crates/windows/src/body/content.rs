@@ -30,7 +30,9 @@ impl Content {
 
     /// Reads the whole body.
     pub fn into_memory(self) -> io::Result<Self> {
-        let Self::File(mut file) = self else { return Ok(self) };
+        let Self::File(mut file) = self else {
+            return Ok(self);
+        };
         let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
         let mut bytes = Vec::with_capacity(length);
         file.seek(SeekFrom::Start(0))?;
@@ -38,9 +40,12 @@ impl Content {
         Ok(Self::Bytes(bytes))
     }
 
-    /// Returns a part of a body that is in memory; `None` if the body is not in memory, or does not have this part.
+    /// Returns a part of a body that is in memory; `None` if the body is not in memory, or does not
+    /// have this part.
     pub fn part(&self, offset: u64, length: u64) -> Option<&[u8]> {
-        let Self::Bytes(bytes) = self else { return None };
+        let Self::Bytes(bytes) = self else {
+            return None;
+        };
         let (from, length) = (usize::try_from(offset).ok()?, usize::try_from(length).ok()?);
         bytes.get(from..)?.get(..length)
     }
@@ -49,8 +54,12 @@ impl Content {
     pub fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
         match self {
             Self::Bytes(bytes) => {
-                let from = usize::try_from(offset).ok().and_then(|from| bytes.get(from..));
-                let part = from.and_then(|rest| rest.get(..out.len())).ok_or(io::ErrorKind::UnexpectedEof)?;
+                let from = usize::try_from(offset)
+                    .ok()
+                    .and_then(|from| bytes.get(from..));
+                let part = from
+                    .and_then(|rest| rest.get(..out.len()))
+                    .ok_or(io::ErrorKind::UnexpectedEof)?;
                 out.copy_from_slice(part);
                 Ok(())
             }

@@ -1,6 +1,6 @@
-//! The bodies that are being written. Small bodies go into the store with the change that names them. Large bodies are
-//! files: the writer syncs a file before the change that names it, and removes the file after the change that forgets
-//! it.
+//! The bodies that are being written. Small bodies go into the store with the change that names
+//! them. Large bodies are files: the writer syncs a file before the change that names it, and
+//! removes the file after the change that forgets it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
@@ -56,7 +56,11 @@ pub struct Body {
 
 impl Bodies {
     pub fn new(path: PathBuf) -> Self {
-        Self { path, next: AtomicI64::new(1), verified: VerifiedBodies::default() }
+        Self {
+            path,
+            next: AtomicI64::new(1),
+            verified: VerifiedBodies::default(),
+        }
     }
 
     /// Makes all numbers of later bodies larger than `id`.
@@ -67,12 +71,21 @@ impl Bodies {
     /// Begins a body with a new number.
     pub fn draft(&self) -> BodyDraft {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        BodyDraft { id, path: self.file(id), content: Vec::new(), file: None, limit: LARGEST }
+        BodyDraft {
+            id,
+            path: self.file(id),
+            content: Vec::new(),
+            file: None,
+            limit: LARGEST,
+        }
     }
 
     /// Begins a body that is for one reader only. It gets no file if nothing may be written.
     pub fn copy(&self, may_write: bool) -> BodyDraft {
-        BodyDraft { limit: if may_write { LARGEST } else { usize::MAX }, ..self.draft() }
+        BodyDraft {
+            limit: if may_write { LARGEST } else { usize::MAX },
+            ..self.draft()
+        }
     }
 
     fn file(&self, id: i64) -> PathBuf {
@@ -90,7 +103,10 @@ impl Bodies {
         let _ = fs::remove_file(&path);
         fs::hard_link(file, &path).or_else(|error| match self.path.parent() {
             Some(parent) if error.kind() == io::ErrorKind::NotFound => {
-                DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
+                DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o700)
+                    .create(&self.path)?;
                 sync(parent)?;
                 fs::hard_link(file, &path)
             }
@@ -100,7 +116,8 @@ impl Bodies {
         sync(&self.path)
     }
 
-    /// Removes the file of a body that was forgotten. A failure is logged; the next start removes the file.
+    /// Removes the file of a body that was forgotten. A failure is logged; the next start removes
+    /// the file.
     pub fn remove(&self, id: i64) {
         self.verified.forget(id);
         let path = self.file(id);
@@ -117,17 +134,22 @@ impl Bodies {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
             entries => entries?,
         };
-        let number =
-            |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().to_str().and_then(|n| n.parse().ok()));
-        entries.filter_map(|entry| number(entry).transpose()).collect()
+        let number = |entry: io::Result<fs::DirEntry>| {
+            Ok(entry?.file_name().to_str().and_then(|n| n.parse().ok()))
+        };
+        entries
+            .filter_map(|entry| number(entry).transpose())
+            .collect()
     }
 }
 
 impl BodyDraft {
-    /// Returns the body to be read. Its file loses its name, so that it takes room only until its readers
-    /// have ended.
+    /// Returns the body to be read. Its file loses its name, so that it takes room only until its
+    /// readers have ended.
     pub fn into_content(mut self) -> io::Result<Content> {
-        let Some(mut written) = self.file.take() else { return Ok(Content::Bytes(self.content)) };
+        let Some(mut written) = self.file.take() else {
+            return Ok(Content::Bytes(self.content));
+        };
         written.file.write_all(&self.content)?;
         Ok(Content::File(written.file.try_clone()?))
     }
@@ -146,7 +168,12 @@ impl BodyDraft {
         file.file.sync_all()?;
         self.path.parent().map_or(Ok(()), sync)?;
         let bytes = file.file.metadata()?.len();
-        Ok(Body { id: self.id, bytes, content: None, file: self.file })
+        Ok(Body {
+            id: self.id,
+            bytes,
+            content: None,
+            file: self.file,
+        })
     }
 
     fn spill(&mut self) -> io::Result<()> {
@@ -199,16 +226,34 @@ impl Drop for UnnamedBody {
 }
 
 fn create(path: &Path) -> io::Result<UnnamedBody> {
-    let open = || File::options().read(true).write(true).create(true).truncate(true).mode(0o600).open(path);
+    let open = || {
+        File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)
+    };
     let file = open().or_else(|error| {
-        let Some(parent) = path.parent().filter(|_| error.kind() == io::ErrorKind::NotFound) else {
+        let Some(parent) = path
+            .parent()
+            .filter(|_| error.kind() == io::ErrorKind::NotFound)
+        else {
             return Err(error);
         };
-        DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(parent)?;
         parent.parent().map_or(Ok(()), sync)?;
         open()
     })?;
-    Ok(UnnamedBody { file, path: path.to_owned(), is_named: false })
+    Ok(UnnamedBody {
+        file,
+        path: path.to_owned(),
+        is_named: false,
+    })
 }
 
 /// Syncs a directory, so that its names are durable.

@@ -8,10 +8,10 @@
 //! | 1, 8 | end: tag, number of chunks |
 //! | 32 | SHA-256 of all before it |
 //!
-//! A table is the lengths of its keys and values and the number of its inner tables (8 bytes each), then
-//! these three. Numbers are little-endian. A reader compares the digest before it uses any other content.
-//! Every version begins with the magic and ends with the digest, so a reader distinguishes a file of a later
-//! version from a damaged one.
+//! A table is the lengths of its keys and values and the number of its inner tables (8 bytes each),
+//! then these three. Numbers are little-endian. A reader compares the digest before it uses any
+//! other content. Every version begins with the magic and ends with the digest, so a reader
+//! distinguishes a file of a later version from a damaged one.
 
 use std::io::{self, Write};
 
@@ -70,7 +70,9 @@ pub struct ChunkSpan {
 pub enum Unusable {
     #[error("{0}")]
     Damaged(String),
-    #[error("it has format {0}, and this version of twinprobe knows formats up to {1}; use a later one")]
+    #[error(
+        "it has format {0}, and this version of twinprobe knows formats up to {1}; use a later one"
+    )]
     Newer(u8, u8),
     #[error(transparent)]
     Io(io::Error),
@@ -93,7 +95,13 @@ fn damaged(reason: impl Into<String>) -> Unusable {
 impl<W: Write> Encoder<W> {
     /// Writes the head.
     pub fn new<H: FileHead>(out: W, head: &H) -> io::Result<Self> {
-        let mut encoder = Self { out, digest: Sha256::new(), tables: head.tables(), chunks: 0, length: 0 };
+        let mut encoder = Self {
+            out,
+            digest: Sha256::new(),
+            tables: head.tables(),
+            chunks: 0,
+            length: 0,
+        };
         let (version, head) = (head.version(), serde_json::to_vec(head)?);
         encoder.write(H::MAGIC)?;
         encoder.write(format!("{version:02}").as_bytes())?;
@@ -102,10 +110,14 @@ impl<W: Write> Encoder<W> {
         Ok(encoder)
     }
 
-    /// Writes a chunk of rows for the table at `place`. Fails with `InvalidInput` if the head has no such table.
+    /// Writes a chunk of rows for the table at `place`. Fails with `InvalidInput` if the head has
+    /// no such table.
     pub fn rows(&mut self, place: usize, table: &RawTable) -> io::Result<()> {
         if place >= self.tables {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the head has no such metric"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the head has no such metric",
+            ));
         }
         self.write(&[CHUNK])?;
         self.write(&(place as u32).to_le_bytes())?;
@@ -156,20 +168,25 @@ pub enum BodyDigest {
     Compared,
 }
 
-/// Reads the whole file once, compares its digest, and finds the positions of its parts. Returns the head and, for each
-/// table, its chunks in the order in which they were written; the rows stay in the file.
+/// Reads the whole file once, compares its digest, and finds the positions of its parts. Returns
+/// the head and, for each table, its chunks in the order in which they were written; the rows stay
+/// in the file.
 pub fn examine<H: FileHead>(
     file: &Content,
     digest: BodyDigest,
 ) -> Result<(H, Vec<Vec<ChunkSpan>>), Unusable> {
     let length = file.len()?;
-    let end = length.checked_sub(DIGEST).ok_or_else(|| damaged("it ends too early"))?;
+    let end = length
+        .checked_sub(DIGEST)
+        .ok_or_else(|| damaged("it ends too early"))?;
     match digest {
         BodyDigest::Unknown => compare_digest(file, end)?,
         BodyDigest::Compared => {}
     }
     let magic = take(file, 0, 8, end)?;
-    let version = magic.strip_prefix(H::MAGIC).and_then(|digits| str::from_utf8(digits).ok());
+    let version = magic
+        .strip_prefix(H::MAGIC)
+        .and_then(|digits| str::from_utf8(digits).ok());
     match version.and_then(|digits| digits.parse::<u8>().ok()) {
         Some(version) if version > H::VERSION => return Err(Unusable::Newer(version, H::VERSION)),
         Some(1..) => {}
@@ -183,11 +200,19 @@ pub fn examine<H: FileHead>(
     while take(file, at, 1, end)? == [CHUNK] {
         let record = take(file, at, CHUNK_HEAD, end)?;
         let metric = u32::from_le_bytes([record[1], record[2], record[3], record[4]]);
-        let place = ChunkSpan { offset: at + CHUNK_HEAD, length: number(&record[5..]) };
-        let places = chunks.get_mut(metric as usize).ok_or_else(|| damaged("it has rows of no metric"))?;
+        let place = ChunkSpan {
+            offset: at + CHUNK_HEAD,
+            length: number(&record[5..]),
+        };
+        let places = chunks
+            .get_mut(metric as usize)
+            .ok_or_else(|| damaged("it has rows of no metric"))?;
         places.push(place);
         count += 1;
-        at = place.offset.checked_add(place.length).ok_or_else(|| damaged("a chunk is too long"))?;
+        at = place
+            .offset
+            .checked_add(place.length)
+            .ok_or_else(|| damaged("a chunk is too long"))?;
     }
     let last = take(file, at, 9, end)?;
     if last[0] != END || number(&last[1..]) != count || at + 9 != end {
@@ -211,8 +236,8 @@ pub fn read_table(file: &Content, place: ChunkSpan) -> io::Result<RawTable> {
     table.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a chunk of rows is damaged"))
 }
 
-/// Returns the keys and values of the table at `place` of a file that is in memory; `None` if the file is not in memory, or if
-/// the table contains other tables.
+/// Returns the keys and values of the table at `place` of a file that is in memory; `None` if the
+/// file is not in memory, or if the table contains other tables.
 pub fn flat_table(file: &Content, place: ChunkSpan) -> Option<(&[u8], &[u8])> {
     let mut rest = file.part(place.offset, place.length)?;
     let mut lengths = [0_usize; 3];
@@ -226,7 +251,9 @@ pub fn flat_table(file: &Content, place: ChunkSpan) -> Option<(&[u8], &[u8])> {
 
 /// Reads the tables at `places` as one table.
 pub fn read_all(file: &Content, places: &[ChunkSpan]) -> io::Result<RawTable> {
-    let Some((first, rest)) = places.split_first() else { return Ok(RawTable::default()) };
+    let Some((first, rest)) = places.split_first() else {
+        return Ok(RawTable::default());
+    };
     let mut table = read_table(file, *first)?;
     for &place in rest {
         table.append(&read_table(file, place)?);
@@ -259,8 +286,8 @@ fn expect_digest(file: &Content, end: u64, digest: Sha256) -> Result<(), Unusabl
     }
 }
 
-/// Reads `length` bytes at `offset`. Fails if the bytes end after `end`, before memory is allocated for a
-/// wrong length in the file.
+/// Reads `length` bytes at `offset`. Fails if the bytes end after `end`, before memory is allocated
+/// for a wrong length in the file.
 fn take(file: &Content, offset: u64, length: u64, end: u64) -> Result<Vec<u8>, Unusable> {
     if offset.checked_add(length).is_none_or(|last| last > end) {
         return Err(damaged("a part of it is missing"));
@@ -271,7 +298,10 @@ fn take(file: &Content, offset: u64, length: u64, end: u64) -> Result<Vec<u8>, U
 }
 
 fn number(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
+    bytes
+        .iter()
+        .rev()
+        .fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
 fn parse_head<H: FileHead>(bytes: &[u8]) -> Result<H, Unusable> {
@@ -292,6 +322,12 @@ fn parse_table(rest: &mut &[u8], nesting: usize) -> Option<RawTable> {
     if inner > rest.len() / TABLE_HEAD || (inner > 0 && nesting == 0) {
         return None;
     }
-    let inner = (0..inner).map(|_| parse_table(rest, nesting - 1)).collect::<Option<_>>()?;
-    Some(RawTable { keys, values, inner })
+    let inner = (0..inner)
+        .map(|_| parse_table(rest, nesting - 1))
+        .collect::<Option<_>>()?;
+    Some(RawTable {
+        keys,
+        values,
+        inner,
+    })
 }

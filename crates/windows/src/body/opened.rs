@@ -35,7 +35,8 @@ impl StoredWindow {
                 Err(WindowError::Damaged(reason))
             }
             Err(Unusable::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
-                // The window was neither acknowledged nor dropped, so somebody else has removed the file.
+                // The window was neither acknowledged nor dropped, so somebody else has removed the
+                // file.
                 source.set_aside(self, "its body is no longer there");
                 Err(WindowError::Gone)
             }
@@ -48,8 +49,16 @@ impl StoredWindow {
     }
 
     /// Examines the window, and computes its sums if it holds only changes.
-    fn read(&self, source: &dyn BodySource, content: io::Result<Content>) -> Result<WindowReader, Unusable> {
+    fn read(
+        &self,
+        source: &dyn BodySource,
+        content: io::Result<Content>,
+    ) -> Result<WindowReader, Unusable> {
         let reader = self.read_content(source, content, BodyDigest::Unknown)?;
-        if reader.head.changes.is_some() { rebuilt(source, self, &reader) } else { Ok(reader) }
+        if reader.head.changes.is_some() {
+            rebuilt(source, self, &reader)
+        } else {
+            Ok(reader)
+        }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use twinprobe_ebpf_common::{Direction, RawTable, TableLayout};
 
-/// The rows of one metric that are not in its map. The head of a baseline has everything except the rows, and values
-/// that follow from both.
+/// The rows of one metric that are not in its map. The head of a baseline has everything except the
+/// rows, and values that follow from both.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BaselinePart {
     pub direction: Direction,
@@ -46,5 +46,8 @@ pub fn ages_of(rows: &RawTable) -> Vec<u64> {
 
 /// Converts ages into rows of 8 bytes.
 pub fn ages_as_rows(ages: &[u64]) -> RawTable {
-    RawTable { values: ages.iter().flat_map(|age| age.to_le_bytes()).collect(), ..RawTable::default() }
+    RawTable {
+        values: ages.iter().flat_map(|age| age.to_le_bytes()).collect(),
+        ..RawTable::default()
+    }
 }

@@ -24,8 +24,8 @@ pub struct StoredWindow {
     pub closed_by: ClosedBy,
     /// The instance of the probe that closed the window; empty for windows of earlier versions.
     pub instance: String,
-    /// The number of the window with whole sums that begins this window's chain of changes. It is the window's own number if it
-    /// has whole sums itself.
+    /// The number of the window with whole sums that begins this window's chain of changes. It is
+    /// the window's own number if it has whole sums itself.
     pub from: u64,
     /// The number of lost windows that the window reports.
     pub reports: u64,
@@ -41,7 +41,8 @@ pub trait BodySource: std::fmt::Debug + Send + Sync {
     /// Opens the body of a window.
     fn content(&self, window: &StoredWindow) -> io::Result<Content>;
 
-    /// The windows that this window builds on, oldest first: a window with whole sums, and then the windows with the changes.
+    /// The windows that this window builds on, oldest first: a window with whole sums, and then the
+    /// windows with the changes.
     fn below(&self, window: &StoredWindow) -> Vec<Arc<StoredWindow>>;
 
     /// The bodies whose digest was compared with their content.
@@ -75,8 +76,8 @@ pub enum WindowError {
     Newer(String),
 }
 
-/// A window that is undamaged. A reader can read the whole window, even if the store removes it during the reading, unless
-/// [`Self::close`] is called.
+/// A window that is undamaged. A reader can read the whole window, even if the store removes it
+/// during the reading, unless [`Self::close`] is called.
 #[derive(Debug)]
 pub struct WindowReader {
     content: Mutex<Option<Arc<Content>>>,
@@ -87,10 +88,25 @@ pub struct WindowReader {
 impl StoredWindow {
     /// Creates the window with this head. The store sets the facts about its body later.
     pub fn new(head: &WindowHead, source: Weak<dyn BodySource>) -> Self {
-        let Window { seq, start, end, lost_windows, .. } = head.window.clone();
-        let instance = head.origin.as_ref().map(|origin| origin.instance.clone()).unwrap_or_default();
+        let Window {
+            seq,
+            start,
+            end,
+            lost_windows,
+            ..
+        } = head.window.clone();
+        let instance = head
+            .origin
+            .as_ref()
+            .map(|origin| origin.instance.clone())
+            .unwrap_or_default();
         Self {
-            entry: WindowEntry { seq, start, end, bytes: 0 },
+            entry: WindowEntry {
+                seq,
+                start,
+                end,
+                bytes: 0,
+            },
             closed_by: head.closed_by,
             instance,
             from: seq,
@@ -121,30 +137,47 @@ impl StoredWindow {
         let mut reader = examined(content.map_err(Unusable::Io)?, self.seq(), digest)?;
         if reader.head.described() > 0 {
             let whole = source.whole_head(self)?;
-            let head = WindowHead::clone(&reader.head).with_described(&whole).ok_or_else(|| {
-                Unusable::Damaged(format!("window {}, which it builds on, has other metrics", self.from))
-            })?;
+            let head = WindowHead::clone(&reader.head)
+                .with_described(&whole)
+                .ok_or_else(|| {
+                    Unusable::Damaged(format!(
+                        "window {}, which it builds on, has other metrics",
+                        self.from
+                    ))
+                })?;
             reader.head = Arc::new(head);
         }
         Ok(reader)
     }
 
-    /// Examines the window in its stored form: with whole sums, or with changes of sums. Does not set damaged windows aside.
+    /// Examines the window in its stored form: with whole sums, or with changes of sums. Does not
+    /// set damaged windows aside.
     pub fn open_as_stored(&self) -> io::Result<WindowReader> {
         let source = self.source.upgrade().ok_or(io::ErrorKind::NotFound)?;
         self.read_alone(&*source).map_err(unread)
     }
 
-    /// Does the same as [`Self::open_as_stored`] for a reader of all rows: a body of up to `most` bytes is read once, into memory.
-    /// While the file of a body is unchanged, its digest is not compared again.
+    /// Does the same as [`Self::open_as_stored`] for a reader of all rows: a body of up to `most`
+    /// bytes is read once, into memory. While the file of a body is unchanged, its digest is not
+    /// compared again.
     pub fn open_at_once(&self, most: u64) -> io::Result<WindowReader> {
         let source = self.source.upgrade().ok_or(io::ErrorKind::NotFound)?;
         let content = source.content(self)?;
         let state = FileState::of(&content);
         let is_known = state.is_some_and(|state| source.verified().knows(self.id, state));
-        let content = if content.len()? <= most { content.into_memory()? } else { content };
-        let digest = if is_known { BodyDigest::Compared } else { BodyDigest::Unknown };
-        let reader = self.read_content(&*source, Ok(content), digest).map_err(unread)?;
+        let content = if content.len()? <= most {
+            content.into_memory()?
+        } else {
+            content
+        };
+        let digest = if is_known {
+            BodyDigest::Compared
+        } else {
+            BodyDigest::Unknown
+        };
+        let reader = self
+            .read_content(&*source, Ok(content), digest)
+            .map_err(unread)?;
         if let Some(state) = state.filter(|_| !is_known) {
             source.verified().note(self.id, state);
         }
@@ -171,36 +204,56 @@ pub fn open(content: Content, seq: u64) -> Result<WindowReader, Unusable> {
 fn examined(content: Content, seq: u64, digest: BodyDigest) -> Result<WindowReader, Unusable> {
     let (head, chunks) = format::examine::<WindowHead>(&content, digest)?;
     if head.window.seq != seq {
-        return Err(Unusable::Damaged(format!("it is window {}", head.window.seq)));
+        return Err(Unusable::Damaged(format!(
+            "it is window {}",
+            head.window.seq
+        )));
     }
-    Ok(WindowReader { content: Mutex::new(Some(Arc::new(content))), head: Arc::new(head), chunks })
+    Ok(WindowReader {
+        content: Mutex::new(Some(Arc::new(content))),
+        head: Arc::new(head),
+        chunks,
+    })
 }
 
 impl WindowReader {
-    /// Reads a chunk of a metric's rows; `None` after the last chunk. All chunks in order are the metric's table.
+    /// Reads a chunk of a metric's rows; `None` after the last chunk. All chunks in order are the
+    /// metric's table.
     pub fn chunk(&self, metric: usize, index: usize) -> io::Result<Option<RawTable>> {
         let place = self.chunks.get(metric).and_then(|chunks| chunks.get(index));
-        place.map(|&place| format::read_table(&*self.content()?, place)).transpose()
+        place
+            .map(|&place| format::read_table(&*self.content()?, place))
+            .transpose()
     }
 
     /// Tells whether [`Self::chunk`] returns this chunk without a wait for a disk.
     pub fn is_at_hand(&self, metric: usize, index: usize) -> bool {
-        let is_over = self.chunks.get(metric).is_none_or(|chunks| index >= chunks.len());
-        is_over || self.content().is_ok_and(|content| matches!(*content, Content::Bytes(_)))
+        let is_over = self
+            .chunks
+            .get(metric)
+            .is_none_or(|chunks| index >= chunks.len());
+        is_over
+            || self
+                .content()
+                .is_ok_and(|content| matches!(*content, Content::Bytes(_)))
     }
 
-    /// Calls `each` with the keys and values of each chunk of a metric's rows, if they are in memory and
-    /// contain no tables. Otherwise it returns false, perhaps after calls for some chunks.
+    /// Calls `each` with the keys and values of each chunk of a metric's rows, if they are in
+    /// memory and contain no tables. Otherwise it returns false, perhaps after calls for some
+    /// chunks.
     pub fn each_flat(&self, metric: usize, mut each: impl FnMut(&[u8], &[u8])) -> io::Result<bool> {
         let content = self.content()?;
         for &place in self.chunks.get(metric).map_or(&[][..], Vec::as_slice) {
-            let Some((keys, values)) = format::flat_table(&content, place) else { return Ok(false) };
+            let Some((keys, values)) = format::flat_table(&content, place) else {
+                return Ok(false);
+            };
             each(keys, values);
         }
         Ok(true)
     }
 
-    /// Reads the changes in the sum of the metric at this place; `None` if the window holds the sum.
+    /// Reads the changes in the sum of the metric at this place; `None` if the window holds the
+    /// sum.
     pub fn changes(&self, place: usize) -> io::Result<Option<TableChanges>> {
         if !self.has_changes(place) {
             return Ok(None);
@@ -208,7 +261,8 @@ impl WindowReader {
         self.changes_with(place, self.table(place)?).map(Some)
     }
 
-    /// Does the same as [`Self::changes`], without keys and values; [`Self::each_flat`] reads these.
+    /// Does the same as [`Self::changes`], without keys and values; [`Self::each_flat`] reads
+    /// these.
     pub fn places_of_changes(&self, place: usize) -> io::Result<TableChanges> {
         self.changes_with(place, RawTable::default())
     }
@@ -221,20 +275,33 @@ impl WindowReader {
 
     /// Tells whether the window holds only the changes in the sum of the metric at this place.
     pub fn has_changes(&self, place: usize) -> bool {
-        self.head.changes.as_ref().is_some_and(|changes| changes.places.contains(&place))
+        self.head
+            .changes
+            .as_ref()
+            .is_some_and(|changes| changes.places.contains(&place))
     }
 
     /// Reads all rows of the table at this place.
     pub fn table(&self, place: usize) -> io::Result<RawTable> {
-        format::read_all(&*self.content()?, self.chunks.get(place).map_or(&[], Vec::as_slice))
+        format::read_all(
+            &*self.content()?,
+            self.chunks.get(place).map_or(&[], Vec::as_slice),
+        )
     }
 
-    /// Returns the number of bytes that only this reader keeps on the disk: the size of a file that was removed.
+    /// Returns the number of bytes that only this reader keeps on the disk: the size of a file that
+    /// was removed.
     pub fn held(&self) -> u64 {
         match self.content().as_deref() {
             Ok(Content::File(file)) => {
                 let metadata = file.metadata();
-                metadata.map_or(0, |metadata| if metadata.nlink() == 0 { metadata.len() } else { 0 })
+                metadata.map_or(0, |metadata| {
+                    if metadata.nlink() == 0 {
+                        metadata.len()
+                    } else {
+                        0
+                    }
+                })
             }
             _ => 0,
         }
@@ -253,7 +320,8 @@ impl WindowReader {
     /// Returns the sums of all windows up to this one, with the hidden sums.
     pub fn sums(&self) -> io::Result<Vec<BaselinePart>> {
         let content = self.content()?;
-        let cumulative = |(_, metric): &(usize, &MetricHead)| metric.temporality == Temporality::Cumulative;
+        let cumulative =
+            |(_, metric): &(usize, &MetricHead)| metric.temporality == Temporality::Cumulative;
         let part = |(place, metric): (usize, &MetricHead)| {
             let rows = format::read_all(&content, &self.chunks[place])?;
             let (layout, rows) = self.clocked(metric, rows);
@@ -265,18 +333,31 @@ impl WindowReader {
                 through: self.head.window.seq,
                 layout,
                 rows,
-                ages: ages_of(&format::read_all(&content, &self.chunks[self.head.place_of_ages(place)])?),
+                ages: ages_of(&format::read_all(
+                    &content,
+                    &self.chunks[self.head.place_of_ages(place)],
+                )?),
                 dropped: metric.dropped,
             })
         };
-        self.head.all().enumerate().filter(cumulative).map(part).collect()
+        self.head
+            .all()
+            .enumerate()
+            .filter(cumulative)
+            .map(part)
+            .collect()
     }
 
-    /// Converts the times of a sum that an earlier version has stored to the wall clock: the machine may have been booted since.
+    /// Converts the times of a sum that an earlier version has stored to the wall clock: the
+    /// machine may have been booted since.
     fn clocked(&self, metric: &MetricHead, rows: RawTable) -> (Arc<TableLayout>, RawTable) {
         let layout = &metric.layout;
         if layout.value.renders(Render::Ktime) {
-            let sum = sums(layout, &metric.series.merge.clone().unwrap_or_default(), SumWidth::Usual);
+            let sum = sums(
+                layout,
+                &metric.series.merge.clone().unwrap_or_default(),
+                SumWidth::Usual,
+            );
             let tables = convert_times(&rows, layout, &sum, self.head.context.boot_time_ns);
             if let Some(rows) = tables.and_then(|mut tables| tables.pop()) {
                 return (Arc::new(sum), rows);

@@ -1,5 +1,6 @@
-//! The bodies whose digest was compared with their content. Charts read the files of large bodies again and again, and
-//! computing the digest takes most of that time. As long as a file is unchanged, its digest is not computed again.
+//! The bodies whose digest was compared with their content. Charts read the files of large bodies
+//! again and again, and computing the digest takes most of that time. As long as a file is
+//! unchanged, its digest is not computed again.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -11,8 +12,8 @@ use crate::body::content::Content;
 
 /// The most bodies that are remembered. They take less than a MiB of memory.
 const MOST: usize = 8_192;
-/// A file whose last change is older than this certainly gets another time with its next change: clocks of file
-/// systems are coarse.
+/// A file whose last change is older than this certainly gets another time with its next change:
+/// clocks of file systems are coarse.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// The properties that show that a file is unchanged.
@@ -21,7 +22,8 @@ pub struct FileState {
     device: u64,
     inode: u64,
     length: u64,
-    /// The time of the last change of content, length, owner or links, in seconds and nanoseconds since 1970.
+    /// The time of the last change of content, length, owner or links, in seconds and nanoseconds
+    /// since 1970.
     changed: (i64, i64),
 }
 
@@ -32,7 +34,9 @@ pub struct VerifiedBodies(Mutex<HashMap<i64, FileState>>);
 impl FileState {
     /// The state of the file of a body; `None` if the body is not a file.
     pub fn of(content: &Content) -> Option<Self> {
-        let Content::File(file) = content else { return None };
+        let Content::File(file) = content else {
+            return None;
+        };
         let found = file.metadata().ok()?;
         Some(Self {
             device: found.dev(),
@@ -42,14 +46,19 @@ impl FileState {
         })
     }
 
-    /// Tells whether the file's last change is so old that a further change would give the file another time.
+    /// Tells whether the file's last change is so old that a further change would give the file
+    /// another time.
     fn is_settled(&self) -> bool {
-        let (Ok(seconds), Ok(nanoseconds)) = (u64::try_from(self.changed.0), u32::try_from(self.changed.1))
+        let (Ok(seconds), Ok(nanoseconds)) =
+            (u64::try_from(self.changed.0), u32::try_from(self.changed.1))
         else {
             return false;
         };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        now.checked_sub(Duration::new(seconds, nanoseconds)).is_some_and(|age| age > SETTLED)
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        now.checked_sub(Duration::new(seconds, nanoseconds))
+            .is_some_and(|age| age > SETTLED)
     }
 }
 
@@ -91,8 +100,16 @@ mod tests {
     use super::*;
 
     fn state(changed: Duration) -> FileState {
-        let changed = (changed.as_secs().cast_signed(), i64::from(changed.subsec_nanos()));
-        FileState { device: 1, inode: 2, length: 3, changed }
+        let changed = (
+            changed.as_secs().cast_signed(),
+            i64::from(changed.subsec_nanos()),
+        );
+        FileState {
+            device: 1,
+            inode: 2,
+            length: 3,
+            changed,
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The index of a probe's windows, in memory. It plans the changes of a request. The windows commit the plan,
-//! and then apply it here. So clients see only data that is on disk.
+//! The index of a probe's windows, in memory. It plans the changes of a request. The windows commit
+//! the plan, and then apply it here. So clients see only data that is on disk.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -15,7 +15,8 @@ use crate::rows::{Baseline, Form};
 
 /// The most windows in one chain: one window with whole sums, and later windows with changes.
 const WINDOWS_TOGETHER: usize = 64;
-/// The largest size of these windows together, as a multiple of the size of the window with whole sums.
+/// The largest size of these windows together, as a multiple of the size of the window with whole
+/// sums.
 const LONGEST_CHANGES: u64 = 8;
 
 /// The windows of one probe in the store.
@@ -75,7 +76,15 @@ pub struct IndexChange {
 
 impl IndexChange {
     pub fn is_empty(&self) -> bool {
-        let Self { state: _, saves, new, gone, forms, baseline, baselines_gone } = self;
+        let Self {
+            state: _,
+            saves,
+            new,
+            gone,
+            forms,
+            baseline,
+            baselines_gone,
+        } = self;
         !saves
             && new.is_none()
             && gone.is_empty()
@@ -94,17 +103,42 @@ impl WindowIndex {
             Form::BuiltOn => drop(self.built_on.insert(window.seq(), window)),
             Form::Closed | Form::Taken => {
                 self.bytes += window.entry.bytes;
-                self.retained.insert(window.seq(), RetainedEntry { window, taken: form == Form::Taken });
+                self.retained.insert(
+                    window.seq(),
+                    RetainedEntry {
+                        window,
+                        taken: form == Form::Taken,
+                    },
+                );
             }
         }
     }
 
-    /// Counts windows as damaged that the state names and the store lacks. The store has the last window of all, or
-    /// the state records the fate of that window.
+    /// Counts windows as damaged that the state names and the store lacks. The store has the last
+    /// window of all, or the state records the fate of that window.
     pub fn lose_vanished(&mut self, probe: &str) {
-        let SeriesState { first, last, acknowledged, lost, outlived, damaged, .. } = &mut self.state;
-        let stored = self.retained.keys().next_back().copied().unwrap_or_default();
-        let known = [stored, first.saturating_sub(1), *acknowledged, lost.newest(), outlived.newest()];
+        let SeriesState {
+            first,
+            last,
+            acknowledged,
+            lost,
+            outlived,
+            damaged,
+            ..
+        } = &mut self.state;
+        let stored = self
+            .retained
+            .keys()
+            .next_back()
+            .copied()
+            .unwrap_or_default();
+        let known = [
+            stored,
+            first.saturating_sub(1),
+            *acknowledged,
+            lost.newest(),
+            outlived.newest(),
+        ];
         for seq in known.into_iter().max().unwrap_or_default() + 1..=*last {
             tracing::error!(probe, seq, "a window is damaged: its row is not there");
             lost.add(seq, u64::MAX);
@@ -114,7 +148,15 @@ impl WindowIndex {
 
     /// Makes a change that the disk already has.
     pub fn apply(&mut self, change: IndexChange) {
-        let IndexChange { state, saves: _, new, gone, forms, baseline, baselines_gone } = change;
+        let IndexChange {
+            state,
+            saves: _,
+            new,
+            gone,
+            forms,
+            baseline,
+            baselines_gone,
+        } = change;
         self.state = state;
         for window in gone {
             self.take_out(&window);
@@ -135,7 +177,11 @@ impl WindowIndex {
     fn take_out(&mut self, window: &StoredWindow) {
         let is_it = |other: &Arc<StoredWindow>| other.id == window.id;
         let seq = window.seq();
-        if self.retained.get(&seq).is_some_and(|kept| is_it(&kept.window)) {
+        if self
+            .retained
+            .get(&seq)
+            .is_some_and(|kept| is_it(&kept.window))
+        {
             self.retained.remove(&seq);
             self.bytes -= window.entry.bytes;
         }
@@ -147,27 +193,42 @@ impl WindowIndex {
         self.unreadable.remove(&seq);
     }
 
-    /// Returns the baseline of the open window of a deployment, or of the newest deployment if there is no serial;
-    /// `None` if the newest window has replaced the baseline.
+    /// Returns the baseline of the open window of a deployment, or of the newest deployment if
+    /// there is no serial; `None` if the newest window has replaced the baseline.
     pub fn baseline_of(&self, serial: Option<u64>) -> Option<((u64, u64), Baseline)> {
         let newest = self.newest().map_or(0, |newest| newest.seq());
-        let fits =
-            |((seq, of), _): &(&(u64, u64), &Baseline)| *seq > newest && serial.is_none_or(|s| s == *of);
-        self.baselines.iter().rev().find(fits).map(|(key, baseline)| (*key, baseline.clone()))
+        let fits = |((seq, of), _): &(&(u64, u64), &Baseline)| {
+            *seq > newest && serial.is_none_or(|s| s == *of)
+        };
+        self.baselines
+            .iter()
+            .rev()
+            .find(fits)
+            .map(|(key, baseline)| (*key, baseline.clone()))
     }
 
     /// The last window that a collector has acknowledged.
     pub fn acknowledged(&self, collector: &str) -> Result<u64, AckError> {
-        let known = self.limits.collectors.iter().any(|known| known == collector);
+        let known = self
+            .limits
+            .collectors
+            .iter()
+            .any(|known| known == collector);
         let cursor = || self.state.cursor(collector);
-        known.then(cursor).ok_or_else(|| AckError::UnknownCollector(collector.to_owned()))
+        known
+            .then(cursor)
+            .ok_or_else(|| AckError::UnknownCollector(collector.to_owned()))
     }
 
     /// Returns the windows that clients had closed and did not take to their end, oldest first.
     pub fn untaken(&self) -> Vec<Arc<StoredWindow>> {
-        let untaken = |kept: &&RetainedEntry| !kept.taken && kept.window.closed_by == ClosedBy::Read;
+        let untaken =
+            |kept: &&RetainedEntry| !kept.taken && kept.window.closed_by == ClosedBy::Read;
         let listed = self.listed().map(|(_, kept)| kept);
-        listed.filter(untaken).map(|kept| Arc::clone(&kept.window)).collect()
+        listed
+            .filter(untaken)
+            .map(|kept| Arc::clone(&kept.window))
+            .collect()
     }
 
     pub fn list(&self, after: u64, bounds: ListBounds) -> Listing {
@@ -187,15 +248,24 @@ impl WindowIndex {
         }
     }
 
-    /// Returns the windows after `seq`, oldest first, including acknowledged windows that a holder keeps.
+    /// Returns the windows after `seq`, oldest first, including acknowledged windows that a holder
+    /// keeps.
     pub fn after(&self, seq: u64) -> impl Iterator<Item = &WindowEntry> {
-        let retained = self.retained.range((Bound::Excluded(seq), Bound::Unbounded));
-        retained.filter(|(_, kept)| !kept.is_page()).map(|(_, kept)| &kept.window.entry)
+        let retained = self
+            .retained
+            .range((Bound::Excluded(seq), Bound::Unbounded));
+        retained
+            .filter(|(_, kept)| !kept.is_page())
+            .map(|(_, kept)| &kept.window.entry)
     }
 
     /// Returns the number up to which all windows are acknowledged, and used by all holders.
     pub fn released(&self) -> u64 {
-        self.holders.values().fold(self.state.acknowledged, |released, &used| released.min(used))
+        self.holders
+            .values()
+            .fold(self.state.acknowledged, |released, &used| {
+                released.min(used)
+            })
     }
 
     pub fn get(&self, seq: u64) -> Result<Arc<StoredWindow>, Missing> {
@@ -213,73 +283,132 @@ impl WindowIndex {
     }
 
     pub fn newest(&self) -> Option<&Arc<StoredWindow>> {
-        self.retained.values().next_back().map(|kept| &kept.window).or(self.acknowledged.as_ref())
+        self.retained
+            .values()
+            .next_back()
+            .map(|kept| &kept.window)
+            .or(self.acknowledged.as_ref())
     }
 
     /// Returns the windows on which this window builds, oldest first.
     pub fn below(&self, window: &StoredWindow) -> Vec<Arc<StoredWindow>> {
         let range = window.from..window.seq();
-        let retained = self.retained.range(range.clone()).map(|(_, kept)| &kept.window);
+        let retained = self
+            .retained
+            .range(range.clone())
+            .map(|(_, kept)| &kept.window);
         let built_on = self.built_on.range(range.clone()).map(|(_, window)| window);
-        let acknowledged = self.acknowledged.iter().filter(|window| range.contains(&window.seq()));
-        let mut below: Vec<_> = retained.chain(built_on).chain(acknowledged).cloned().collect();
+        let acknowledged = self
+            .acknowledged
+            .iter()
+            .filter(|window| range.contains(&window.seq()));
+        let mut below: Vec<_> = retained
+            .chain(built_on)
+            .chain(acknowledged)
+            .cloned()
+            .collect();
         below.sort_by_key(|window| window.seq());
         below
     }
 
-    /// Returns the window on which the next window can build; `None` if the next window must have whole sums.
-    /// Windows that build on one another are removed together, so such a chain must have few windows and take a
-    /// small part of the limits.
+    /// Returns the window on which the next window can build; `None` if the next window must have
+    /// whole sums. Windows that build on one another are removed together, so such a chain must
+    /// have few windows and take a small part of the limits.
     pub fn base(&self) -> Option<&Arc<StoredWindow>> {
         let newest = self.newest()?;
         let below = self.below(newest);
         let bytes = newest.entry.bytes + below.iter().map(|window| window.entry.bytes).sum::<u64>();
         let whole = below.first().unwrap_or(newest).entry.bytes;
-        let is_room = bytes <= self.limits.bytes / 2 && bytes <= whole.saturating_mul(LONGEST_CHANGES);
+        let is_room =
+            bytes <= self.limits.bytes / 2 && bytes <= whole.saturating_mul(LONGEST_CHANGES);
         (below.len() + 1 < WINDOWS_TOGETHER && is_room).then_some(newest)
     }
 
-    /// Returns the windows that can only be removed together with the newest window, including it: their number,
-    /// their total size and the largest size.
+    /// Returns the windows that can only be removed together with the newest window, including it:
+    /// their number, their total size and the largest size.
     pub fn together(&self) -> (usize, u64, u64) {
-        let below = self.newest().map(|newest| self.below(newest)).unwrap_or_default();
-        let sizes = || below.iter().chain(self.newest()).map(|window| window.entry.bytes);
-        (sizes().count(), sizes().sum(), sizes().max().unwrap_or_default())
+        let below = self
+            .newest()
+            .map(|newest| self.below(newest))
+            .unwrap_or_default();
+        let sizes = || {
+            below
+                .iter()
+                .chain(self.newest())
+                .map(|window| window.entry.bytes)
+        };
+        (
+            sizes().count(),
+            sizes().sum(),
+            sizes().max().unwrap_or_default(),
+        )
     }
 
-    /// Returns the windows that collectors see, oldest first. They do not include the window of a page, which may
-    /// be removed at any time.
+    /// Returns the windows that collectors see, oldest first. They do not include the window of a
+    /// page, which may be removed at any time.
     fn listed(&self) -> impl DoubleEndedIterator<Item = (u64, &RetainedEntry)> {
-        let retained = self.retained.range((Bound::Excluded(self.state.acknowledged), Bound::Unbounded));
-        retained.filter(|(_, kept)| !kept.is_page()).map(|(seq, kept)| (*seq, kept))
+        let retained = self
+            .retained
+            .range((Bound::Excluded(self.state.acknowledged), Bound::Unbounded));
+        retained
+            .filter(|(_, kept)| !kept.is_page())
+            .map(|(seq, kept)| (*seq, kept))
     }
 
     /// The number of windows that each named collector has not acknowledged.
     pub fn lags(&self) -> Vec<(String, u64)> {
         let behind = |name: &String| {
             let cursor = self.state.cursor(name);
-            (name.clone(), self.listed().filter(|(seq, _)| *seq > cursor).count() as u64)
+            (
+                name.clone(),
+                self.listed().filter(|(seq, _)| *seq > cursor).count() as u64,
+            )
         };
         self.limits.collectors.iter().map(behind).collect()
     }
 
-    /// Returns the last one of the windows that a limit would remove next; `None` if the newest window is among
-    /// them.
+    /// Returns the last one of the windows that a limit would remove next; `None` if the newest
+    /// window is among them.
     pub fn oldest(&self) -> Option<&Arc<StoredWindow>> {
         let from = self.newest()?.from;
         let mut retained = self.retained.values().map(|kept| &kept.window);
         let first = retained.next()?;
-        let last = retained.take_while(|window| window.from <= first.seq()).last().unwrap_or(first);
+        let last = retained
+            .take_while(|window| window.from <= first.seq())
+            .last()
+            .unwrap_or(first);
         (last.seq() < from).then_some(last)
     }
 
     pub fn stored(&self) -> Vec<(Arc<StoredWindow>, Form)> {
-        let form = |kept: &RetainedEntry| if kept.taken { Form::Taken } else { Form::Closed };
-        let retained = self.retained.values().map(|kept| (Arc::clone(&kept.window), form(kept)));
-        let acknowledged = self.acknowledged.iter().map(|window| (Arc::clone(window), Form::Acknowledged));
-        let damaged = self.damaged.iter().map(|window| (Arc::clone(window), Form::Damaged));
-        let built_on = self.built_on.values().map(|window| (Arc::clone(window), Form::BuiltOn));
-        let mut all: Vec<_> = retained.chain(acknowledged).chain(damaged).chain(built_on).collect();
+        let form = |kept: &RetainedEntry| {
+            if kept.taken {
+                Form::Taken
+            } else {
+                Form::Closed
+            }
+        };
+        let retained = self
+            .retained
+            .values()
+            .map(|kept| (Arc::clone(&kept.window), form(kept)));
+        let acknowledged = self
+            .acknowledged
+            .iter()
+            .map(|window| (Arc::clone(window), Form::Acknowledged));
+        let damaged = self
+            .damaged
+            .iter()
+            .map(|window| (Arc::clone(window), Form::Damaged));
+        let built_on = self
+            .built_on
+            .values()
+            .map(|window| (Arc::clone(window), Form::BuiltOn));
+        let mut all: Vec<_> = retained
+            .chain(acknowledged)
+            .chain(damaged)
+            .chain(built_on)
+            .collect();
         all.sort_by_key(|(window, _)| window.id);
         all
     }
@@ -287,12 +416,20 @@ impl WindowIndex {
     /// Returns the numbers of the windows that a client has taken and that are kept.
     #[cfg(test)]
     pub fn taken(&self) -> Vec<u64> {
-        self.retained.iter().filter(|(_, kept)| kept.taken).map(|(seq, _)| *seq).collect()
+        self.retained
+            .iter()
+            .filter(|(_, kept)| kept.taken)
+            .map(|(seq, _)| *seq)
+            .collect()
     }
 
     /// Returns the size of everything that the store keeps for the probe, in bytes.
     pub fn bytes(&self) -> u64 {
-        let others = self.acknowledged.iter().chain(&self.damaged).chain(self.built_on.values());
+        let others = self
+            .acknowledged
+            .iter()
+            .chain(&self.damaged)
+            .chain(self.built_on.values());
         let others = others.map(|window| window.entry.bytes);
         let baselines = self.baselines.values().map(|baseline| baseline.bytes);
         self.bytes + others.chain(baselines).sum::<u64>()
@@ -301,15 +438,29 @@ impl WindowIndex {
     /// Returns all ids of the probe in the store: of windows, and of baselines.
     pub fn all(&self) -> (Ids, Ids) {
         let retained = self.retained.values().map(|kept| &kept.window);
-        let windows = retained.chain(&self.acknowledged).chain(&self.damaged).chain(self.built_on.values());
-        let baselines = self.baselines.values().map(|baseline| (baseline.id, baseline.is_file));
-        (windows.map(|window| (window.id, window.is_file)).collect(), baselines.collect())
+        let windows = retained
+            .chain(&self.acknowledged)
+            .chain(&self.damaged)
+            .chain(self.built_on.values());
+        let baselines = self
+            .baselines
+            .values()
+            .map(|baseline| (baseline.id, baseline.is_file));
+        (
+            windows.map(|window| (window.id, window.is_file)).collect(),
+            baselines.collect(),
+        )
     }
 
     pub fn statistics(&self) -> WindowStatistics {
         WindowStatistics {
             retained: self.listed().count(),
-            bytes: self.bytes + self.built_on.values().map(|window| window.entry.bytes).sum::<u64>(),
+            bytes: self.bytes
+                + self
+                    .built_on
+                    .values()
+                    .map(|window| window.entry.bytes)
+                    .sum::<u64>(),
             oldest: self.listed().next().map(|(seq, _)| seq),
             newest: self.listed().next_back().map(|(seq, _)| seq),
             lost: self.state.lost.total(),
@@ -324,8 +475,8 @@ impl WindowIndex {
         lost.saturating_sub(self.state.reported)
     }
 
-    /// True if `seq` is the last window and its body was lost through damage. The maps still hold the window, so
-    /// that it can be stored again.
+    /// True if `seq` is the last window and its body was lost through damage. The maps still hold
+    /// the window, so that it can be stored again.
     pub fn is_reclaimed(&self, seq: u64) -> bool {
         seq == self.state.last && self.state.lost.contains(seq)
     }

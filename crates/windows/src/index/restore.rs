@@ -11,14 +11,20 @@ use crate::index::state::SeriesState;
 use crate::rows::{Form, WindowSeries};
 use crate::windows::Windows;
 
-/// Builds the index. `files` are the bodies that are files. Returns also the damaged windows that are not set
-/// aside yet.
+/// Builds the index. `files` are the bodies that are files. Returns also the damaged windows that
+/// are not set aside yet.
 pub fn restore(
     series: WindowSeries,
     source: &Weak<dyn BodySource>,
     files: &BTreeSet<i64>,
 ) -> (WindowIndex, Vec<Arc<StoredWindow>>) {
-    let WindowSeries { name, state, windows, baselines, .. } = series;
+    let WindowSeries {
+        name,
+        state,
+        windows,
+        baselines,
+        ..
+    } = series;
     let mut state = SeriesState::decode(&state).unwrap_or_else(|error| {
         tracing::error!(
             probe = name,
@@ -65,21 +71,35 @@ pub fn restore(
     state.reported = state.reported.min(state.lost.total());
     let mut index = WindowIndex::default();
     (index.state, index.baselines) = (state, baselines);
-    found.into_iter().for_each(|(window, form)| index.keep(window, form));
+    found
+        .into_iter()
+        .for_each(|(window, form)| index.keep(window, form));
     for window in &damaged {
         let seq = window.seq();
         let is_next = seq > index.state.acknowledged && seq <= index.state.last + 1;
-        // [`mend`] sets a damaged window aside if it may be a retained window. This code only counts all
-        // other damaged windows.
+        // [`mend`] sets a damaged window aside if it may be a retained window. This code only
+        // counts all other damaged windows.
         let is_retained = is_next && index.get(seq).is_err();
-        index.state.last = if is_retained { index.state.last.max(seq) } else { index.state.last };
-        index.keep(Arc::clone(window), if is_retained { Form::Closed } else { Form::Damaged });
+        index.state.last = if is_retained {
+            index.state.last.max(seq)
+        } else {
+            index.state.last
+        };
+        index.keep(
+            Arc::clone(window),
+            if is_retained {
+                Form::Closed
+            } else {
+                Form::Damaged
+            },
+        );
     }
     index.lose_vanished(&name);
     (index, damaged)
 }
 
-/// Sets damaged windows aside that a start has found; in memory only, if the store was opened to be read.
+/// Sets damaged windows aside that a start has found; in memory only, if the store was opened to be
+/// read.
 pub fn mend(windows: &Windows, damaged: &[Arc<StoredWindow>]) {
     // Unknown windows come first: the oldest of too many are removed.
     for plan in [WindowIndex::count_damaged, WindowIndex::damage] {
@@ -87,7 +107,9 @@ pub fn mend(windows: &Windows, damaged: &[Arc<StoredWindow>]) {
             let turn = windows.turn();
             let change = plan(&windows.index.lock(), window.id);
             match change {
-                Some(change) if windows.database.is_read_only() => windows.index.lock().apply(change),
+                Some(change) if windows.database.is_read_only() => {
+                    windows.index.lock().apply(change)
+                }
                 // A failure was logged, and the next start finds the damaged window again.
                 Some(change) => drop(windows.change(turn, change, Durable::Soon)),
                 None => {}

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use twinprobe_ebpf_common::window::{LostRange, is_default};
 
-/// The largest number of gaps that are stored one by one. Older gaps are merged, and only the number of their lost
-/// windows is exact.
+/// The largest number of gaps that are stored one by one. Older gaps are merged, and only the
+/// number of their lost windows is exact.
 const GAPS: usize = 256;
 /// The version of the files that are written.
 const VERSION: u32 = 1;
@@ -24,13 +24,14 @@ pub struct SeriesState {
     pub acknowledged: u64,
     /// The cursor of each collector.
     pub collectors: BTreeMap<String, u64>,
-    /// The windows that were removed before all named collectors had acknowledged them, and the damaged windows.
+    /// The windows that were removed before all named collectors had acknowledged them, and the
+    /// damaged windows.
     pub lost: Lost,
     /// The windows that the limits removed while no collector was named. No client misses them.
     #[serde(skip_serializing_if = "is_default")]
     pub outlived: Lost,
-    /// The number of windows in `lost` that belong to `outlived`; earlier versions did not record which windows
-    /// these are.
+    /// The number of windows in `lost` that belong to `outlived`; earlier versions did not record
+    /// which windows these are.
     #[serde(skip_serializing)]
     pub unclaimed: u64,
     /// The number of lost windows that the windows up to `reported_through` have reported.
@@ -43,14 +44,20 @@ pub struct SeriesState {
 impl SeriesState {
     /// The last window that a collector has acknowledged.
     pub fn cursor(&self, collector: &str) -> u64 {
-        self.collectors.get(collector).map_or(0, |&seq| seq).max(self.acknowledged)
+        self.collectors
+            .get(collector)
+            .map_or(0, |&seq| seq)
+            .max(self.acknowledged)
     }
 
     /// Encodes the state as two lines of JSON; the second line is the digest of the first.
     pub fn encode(&self) -> Vec<u8> {
         // Numbers and texts can always be encoded.
-        let mut bytes =
-            serde_json::to_vec(&StateContent { version: VERSION, state: self }).unwrap_or_default();
+        let mut bytes = serde_json::to_vec(&StateContent {
+            version: VERSION,
+            state: self,
+        })
+        .unwrap_or_default();
         let digest = digest_line(&bytes);
         bytes.extend_from_slice(digest.as_bytes());
         bytes
@@ -58,7 +65,10 @@ impl SeriesState {
 
     /// Returns the state that was encoded, or the reason why it can't be used.
     pub fn decode(bytes: &[u8]) -> Result<Self, Undecodable> {
-        let end = bytes.iter().position(|&byte| byte == b'\n').ok_or(Undecodable::Damaged)?;
+        let end = bytes
+            .iter()
+            .position(|&byte| byte == b'\n')
+            .ok_or(Undecodable::Damaged)?;
         let (state, digest) = bytes.split_at(end);
         if digest != digest_line(state).as_bytes() {
             return Err(Undecodable::Damaged);
@@ -72,8 +82,8 @@ impl SeriesState {
         Ok(state)
     }
 
-    /// Moves the windows that were lost while no collector was named to `outlived`. These are the first lost
-    /// windows, because most collectors get their names later.
+    /// Moves the windows that were lost while no collector was named to `outlived`. These are the
+    /// first lost windows, because most collectors get their names later.
     fn tell_apart(&mut self) {
         if self.unclaimed > 0 {
             self.outlived = self.lost.take_first(std::mem::take(&mut self.unclaimed));
@@ -105,7 +115,10 @@ struct Version {
 }
 
 fn digest_line(bytes: &[u8]) -> String {
-    let digest: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest: String = Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     format!("\n{{\"sha256\":\"{digest}\"}}\n")
 }
 
@@ -113,7 +126,8 @@ fn digest_line(bytes: &[u8]) -> String {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost(Vec<Gap>);
 
-/// The `count` lost windows among `from..=to`. All of `from..=to` are lost, unless the gap was made by a merge.
+/// The `count` lost windows among `from..=to`. All of `from..=to` are lost, unless the gap was made
+/// by a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Gap {
     from: u64,
@@ -122,21 +136,32 @@ struct Gap {
 }
 
 impl Lost {
-    /// Adds a lost window. If there are too many gaps, old ones are merged. This never makes a window at or after
-    /// `oldest` look lost.
+    /// Adds a lost window. If there are too many gaps, old ones are merged. This never makes a
+    /// window at or after `oldest` look lost.
     pub fn add(&mut self, seq: u64, oldest: u64) {
         if self.contains(seq) {
             return;
         }
         let at = self.0.partition_point(|gap| gap.to < seq);
-        self.0.insert(at, Gap { from: seq, to: seq, count: 1 });
+        self.0.insert(
+            at,
+            Gap {
+                from: seq,
+                to: seq,
+                count: 1,
+            },
+        );
         self.join(at);
         if let Some(before) = at.checked_sub(1) {
             self.join(before);
         }
         while self.0.len() > GAPS && self.0[1].to < oldest {
             let gap = self.0.remove(0);
-            self.0[0] = Gap { from: gap.from, count: gap.count + self.0[0].count, ..self.0[0] };
+            self.0[0] = Gap {
+                from: gap.from,
+                count: gap.count + self.0[0].count,
+                ..self.0[0]
+            };
         }
     }
 
@@ -145,7 +170,11 @@ impl Lost {
         if let Some(gap) = self.0.pop_if(|gap| gap.to == seq)
             && gap.from < gap.to
         {
-            self.0.push(Gap { to: gap.to - 1, count: gap.count - 1, ..gap });
+            self.0.push(Gap {
+                to: gap.to - 1,
+                count: gap.count - 1,
+                ..gap
+            });
         }
     }
 
@@ -160,7 +189,11 @@ impl Lost {
                 first.push(self.0.remove(0));
                 continue;
             }
-            first.push(Gap { to: gap.from + count - 1, count, ..*gap });
+            first.push(Gap {
+                to: gap.from + count - 1,
+                count,
+                ..*gap
+            });
             (gap.from, gap.count) = (gap.from + count, gap.count - count);
             count = 0;
         }
@@ -176,7 +209,13 @@ impl Lost {
     /// The number of lost windows after `seq`.
     pub fn after(&self, seq: u64) -> u64 {
         let at = self.0.partition_point(|gap| gap.to <= seq);
-        let count = |gap: &Gap| if gap.from > seq { gap.count } else { gap.count.min(gap.to - seq) };
+        let count = |gap: &Gap| {
+            if gap.from > seq {
+                gap.count
+            } else {
+                gap.count.min(gap.to - seq)
+            }
+        };
         self.0[at..].iter().map(count).sum()
     }
 
@@ -184,8 +223,16 @@ impl Lost {
     pub fn ranges_after(&self, seq: u64) -> Vec<LostRange> {
         let at = self.0.partition_point(|gap| gap.to <= seq);
         let range = |gap: &Gap| match gap.from > seq {
-            true => LostRange { first: gap.from, last: gap.to, windows: gap.count },
-            false => LostRange { first: seq + 1, last: gap.to, windows: gap.count.min(gap.to - seq) },
+            true => LostRange {
+                first: gap.from,
+                last: gap.to,
+                windows: gap.count,
+            },
+            false => LostRange {
+                first: seq + 1,
+                last: gap.to,
+                windows: gap.count.min(gap.to - seq),
+            },
         };
         self.0[at..].iter().map(range).collect()
     }
@@ -205,7 +252,11 @@ impl Lost {
         if let [gap, next, ..] = self.0[at..]
             && gap.to.checked_add(1) == Some(next.from)
         {
-            self.0[at] = Gap { from: gap.from, to: next.to, count: gap.count + next.count };
+            self.0[at] = Gap {
+                from: gap.from,
+                to: next.to,
+                count: gap.count + next.count,
+            };
             self.0.remove(at + 1);
         }
     }
@@ -224,14 +275,30 @@ mod tests {
     #[test]
     fn what_nobody_misses_is_told_apart() {
         let mut lost = Lost::default();
-        [1, 2, 5, 6, 7].into_iter().for_each(|seq| lost.add(seq, u64::MAX));
-        let state = SeriesState { lost, unclaimed: 3, reported: 4, ..SeriesState::default() };
+        [1, 2, 5, 6, 7]
+            .into_iter()
+            .for_each(|seq| lost.add(seq, u64::MAX));
+        let state = SeriesState {
+            lost,
+            unclaimed: 3,
+            reported: 4,
+            ..SeriesState::default()
+        };
         let mut bytes = serde_json::to_value(&state).unwrap();
         bytes["unclaimed"] = 3.into();
         let mut bytes = serde_json::to_vec(&bytes).unwrap();
         bytes.extend_from_slice(digest_line(&bytes.clone()).as_bytes());
-        let SeriesState { lost, outlived, unclaimed, reported, .. } = SeriesState::decode(&bytes).unwrap();
-        assert_eq!((lost.total(), outlived.total(), unclaimed, reported), (2, 3, 0, 2));
+        let SeriesState {
+            lost,
+            outlived,
+            unclaimed,
+            reported,
+            ..
+        } = SeriesState::decode(&bytes).unwrap();
+        assert_eq!(
+            (lost.total(), outlived.total(), unclaimed, reported),
+            (2, 3, 0, 2)
+        );
         assert!([1, 2, 5].iter().all(|seq| outlived.contains(*seq)) && !outlived.contains(6));
         assert!([6, 7].iter().all(|seq| lost.contains(*seq)) && !lost.contains(5));
     }
@@ -276,8 +343,13 @@ mod tests {
 
     #[test]
     fn a_state_with_any_byte_wrong_or_missing_is_no_state() {
-        let mut state =
-            SeriesState { first: 3, last: 12, acknowledged: 9, damaged: 1, ..SeriesState::default() };
+        let mut state = SeriesState {
+            first: 3,
+            last: 12,
+            acknowledged: 9,
+            damaged: 1,
+            ..SeriesState::default()
+        };
         state.lost.add(5, 3);
         state.collectors.insert("a\n\"b\"".to_owned(), 7);
         let whole = state.encode();
@@ -286,10 +358,21 @@ mod tests {
             for bit in 0..8 {
                 let mut damaged = whole.clone();
                 damaged[index] ^= 1 << bit;
-                assert_eq!(SeriesState::decode(&damaged), Err(Undecodable::Damaged), "byte {index}");
+                assert_eq!(
+                    SeriesState::decode(&damaged),
+                    Err(Undecodable::Damaged),
+                    "byte {index}"
+                );
             }
-            assert_eq!(SeriesState::decode(&whole[..index]), Err(Undecodable::Damaged), "{index} bytes");
+            assert_eq!(
+                SeriesState::decode(&whole[..index]),
+                Err(Undecodable::Damaged),
+                "{index} bytes"
+            );
         }
-        assert_eq!(SeriesState::decode(&[&whole[..], b"\n"].concat()), Err(Undecodable::Damaged));
+        assert_eq!(
+            SeriesState::decode(&[&whole[..], b"\n"].concat()),
+            Err(Undecodable::Damaged)
+        );
     }
 }

@@ -18,11 +18,20 @@ fn every_packet_is_in_one_window() {
     ledger.see(1, Range::exactly(10), 0, 20);
     // The first window ends while the burst is under way.
     ledger.read(NAME, &rows(&[(1, 4)]), 15).unwrap();
-    assert!(ledger.clone().read(NAME, &rows(&[(1, 5)]), 30).is_err(), "one is missing");
-    assert!(ledger.clone().read(NAME, &rows(&[(1, 7)]), 30).is_err(), "one is counted twice");
+    assert!(
+        ledger.clone().read(NAME, &rows(&[(1, 5)]), 30).is_err(),
+        "one is missing"
+    );
+    assert!(
+        ledger.clone().read(NAME, &rows(&[(1, 7)]), 30).is_err(),
+        "one is counted twice"
+    );
     ledger.read(NAME, &rows(&[(1, 6)]), 30).unwrap();
     ledger.read(NAME, &rows(&[]), 40).unwrap();
-    assert!(ledger.read(NAME, &rows(&[(2, 1)]), 50).is_err(), "never sent");
+    assert!(
+        ledger.read(NAME, &rows(&[(2, 1)]), 50).is_err(),
+        "never sent"
+    );
 }
 
 #[test]
@@ -40,7 +49,10 @@ fn sums_keep_what_maps_lose() {
     ledger.read(NAME, &rows(&[(1, 10)]), 30).unwrap();
     ledger.see(2, Range::exactly(5), 40, 50);
     ledger.lose(NAME, false, 60);
-    assert!(ledger.clone().read(NAME, &rows(&[]), 70).is_err(), "the sum is lost, too");
+    assert!(
+        ledger.clone().read(NAME, &rows(&[]), 70).is_err(),
+        "the sum is lost, too"
+    );
     ledger.read(NAME, &rows(&[(1, 10)]), 70).unwrap();
     // A sum that becomes a window begins with the counts of the open window.
     ledger.see(3, Range::exactly(2), 80, 90);
@@ -53,7 +65,13 @@ fn a_full_map_keeps_what_is_in_it() {
     let mut ledger = ledger(Mode::Live);
     (1..=4).for_each(|key| ledger.see(key, Range::exactly(1), 0, 1));
     ledger.turn(NAME, Mode::Live, Room::Any(2));
-    assert!(ledger.clone().read(NAME, &rows(&[(1, 1)]), 10).is_err(), "there is room for two");
+    assert!(
+        ledger.clone().read(NAME, &rows(&[(1, 1)]), 10).is_err(),
+        "there is room for two"
+    );
     ledger.read(NAME, &rows(&[(1, 1), (3, 1)]), 10).unwrap();
-    assert!(ledger.read(NAME, &rows(&[(1, 1), (2, 1)]), 20).is_err(), "key 3 was in it");
+    assert!(
+        ledger.read(NAME, &rows(&[(1, 1), (2, 1)]), 20).is_err(),
+        "key 3 was in it"
+    );
 }

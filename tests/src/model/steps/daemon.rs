@@ -23,7 +23,11 @@ pub fn restart(world: &mut World, kill: bool, traffic: bool) -> Result<()> {
     let options = world.options.clone();
     let (started, sent) = world.during(traffic, |world| {
         let daemon = daemon.take().context("a daemon")?;
-        let directories = if kill { daemon.kill()? } else { daemon.terminate()?.1 };
+        let directories = if kill {
+            daemon.kill()?
+        } else {
+            daemon.terminate()?.1
+        };
         Daemon::start_in(world.topology.monitor(), &options, directories)
     })?;
     world.daemon = Some(started?);
@@ -35,7 +39,10 @@ pub fn restart(world: &mut World, kill: bool, traffic: bool) -> Result<()> {
 pub fn crash(world: &mut World, point: &str, time: u64, step: &Step) -> Result<()> {
     let daemon = world.daemon.take().context("a daemon")?;
     let directories = daemon.kill()?;
-    let options = world.options.clone().environment("TWINPROBE_CRASH_AT", format!("{point}:{time}"));
+    let options = world
+        .options
+        .clone()
+        .environment("TWINPROBE_CRASH_AT", format!("{point}:{time}"));
     let daemon = Daemon::spawn_in(world.topology.monitor(), &options, directories)?;
     daemon.wait_for_start(PATIENCE);
     world.daemon = Some(daemon);
@@ -75,7 +82,11 @@ pub fn anew(world: &mut World, kill: bool, by_itself: bool) -> Result<()> {
     }
     let since = now();
     let daemon = world.daemon.take().context("a daemon")?;
-    let directories = if kill { daemon.kill()? } else { daemon.terminate()?.1 };
+    let directories = if kill {
+        daemon.kill()?
+    } else {
+        daemon.terminate()?.1
+    };
     if !by_itself {
         let space = world.space.as_ref().map(|(space, _)| space);
         reboot::forget(&directories, world.topology.monitor(), space)?;
@@ -89,9 +100,15 @@ pub fn anew(world: &mut World, kill: bool, by_itself: bool) -> Result<()> {
     world.start(&options)?;
     let address = world.address();
     for (index, last) in last {
-        let turn = Turn::Anew { last, graceful: by_itself, since };
+        let turn = Turn::Anew {
+            last,
+            graceful: by_itself,
+            since,
+        };
         let probe = world.probes.get_mut(&index).context("a probe")?;
-        probe.collect(&address, Some(turn)).with_context(|| format!("windows of {}", probe.name))?;
+        probe
+            .collect(&address, Some(turn))
+            .with_context(|| format!("windows of {}", probe.name))?;
     }
     Ok(())
 }
@@ -100,10 +117,16 @@ pub fn anew(world: &mut World, kill: bool, by_itself: bool) -> Result<()> {
 pub fn second(world: &mut World) -> Result<()> {
     let directories = Arc::new(Directories::with_pins_of(&world.directories)?);
     let second = Daemon::spawn_in(world.topology.monitor(), &world.options, directories)?;
-    ensure!(!second.wait_for_start(PATIENCE), "a second daemon runs on the same pins");
+    ensure!(
+        !second.wait_for_start(PATIENCE),
+        "a second daemon runs on the same pins"
+    );
     let log = second.log();
     let state = world.directories.state();
-    ensure!(log.contains(&state.display().to_string()), "the refusal does not name {state:?}: {log}");
+    ensure!(
+        log.contains(&state.display().to_string()),
+        "the refusal does not name {state:?}: {log}"
+    );
     Ok(())
 }
 
@@ -112,8 +135,15 @@ pub fn descriptors(world: &mut World, more: u64, milliseconds: u64, step: &Step)
     let daemon = world.daemon.as_ref().context("a daemon")?;
     let (pid, open) = (daemon.pid(), daemon.open_files() as u64);
     let before = limit(pid, None)?;
-    limit(pid, Some(libc::rlimit { rlim_cur: (open + more).min(before.rlim_cur), ..before }))?;
-    // Requests wait while no connection can be accepted, so the limit must end before their answers.
+    limit(
+        pid,
+        Some(libc::rlimit {
+            rlim_cur: (open + more).min(before.rlim_cur),
+            ..before
+        }),
+    )?;
+    // Requests wait while no connection can be accepted, so the limit must end before their
+    // answers.
     let lifting = thread::spawn(move || {
         thread::sleep(Duration::from_millis(milliseconds));
         limit(pid, Some(before))
@@ -121,8 +151,12 @@ pub fn descriptors(world: &mut World, more: u64, milliseconds: u64, step: &Step)
     world.trouble = true;
     let done = perform(world, step);
     world.trouble = false;
-    let lifted = lifting.join().map_err(|_| anyhow!("lifting a limit panicked"))?;
-    lifted.context("the daemon has ended, or a request got no answer, after which another daemon began")?;
+    let lifted = lifting
+        .join()
+        .map_err(|_| anyhow!("lifting a limit panicked"))?;
+    lifted.context(
+        "the daemon has ended, or a request got no answer, after which another daemon began",
+    )?;
     done?;
     recovered(world)
 }
@@ -152,11 +186,18 @@ pub fn disk(world: &mut World, full: bool, steps: &[Step]) -> Result<()> {
     recovered(world)
 }
 
-/// Checks after a failure that windows can be closed again, and that they contain the counts that could not be stored.
+/// Checks after a failure that windows can be closed again, and that they contain the counts that
+/// could not be stored.
 fn recovered(world: &mut World) -> Result<()> {
-    let windows: Vec<usize> =
-        world.probes.iter().filter(|(_, probe)| probe.spec.has_windows()).map(|(index, _)| *index).collect();
-    windows.into_iter().try_for_each(|index| super::requests::close(world, index, false))
+    let windows: Vec<usize> = world
+        .probes
+        .iter()
+        .filter(|(_, probe)| probe.spec.has_windows())
+        .map(|(index, _)| *index)
+        .collect();
+    windows
+        .into_iter()
+        .try_for_each(|index| super::requests::close(world, index, false))
 }
 
 /// Sets the daemon's wall clock.
@@ -173,11 +214,25 @@ pub fn clock(world: &mut World, seconds: i64) -> Result<()> {
 /// Checks that a daemon without a compiler takes over running probes and refuses new ones.
 pub fn no_compiler(world: &mut World, index: usize) -> Result<()> {
     let directories = world.daemon.take().context("a daemon")?.kill()?;
-    let options = world.options.clone().environment("TWINPROBE_CLANG", "/nonexistent/clang");
-    world.daemon = Some(Daemon::start_in(world.topology.monitor(), &options, directories)?);
+    let options = world
+        .options
+        .clone()
+        .environment("TWINPROBE_CLANG", "/nonexistent/clang");
+    world.daemon = Some(Daemon::start_in(
+        world.topology.monitor(),
+        &options,
+        directories,
+    )?);
     world.check().context("without a compiler")?;
     world.trouble = true;
-    let done = perform(world, &Step::Put { probe: index, seed: 1, traffic: true });
+    let done = perform(
+        world,
+        &Step::Put {
+            probe: index,
+            seed: 1,
+            traffic: true,
+        },
+    );
     world.trouble = false;
     done?;
     world.check().context("without a compiler")?;
@@ -186,7 +241,9 @@ pub fn no_compiler(world: &mut World, index: usize) -> Result<()> {
 
 /// Checks that a probe whose stored state can't be read keeps its programs.
 pub fn unreadable(world: &mut World, index: usize) -> Result<()> {
-    let Some(probe) = world.probes.get(&index) else { return Ok(()) };
+    let Some(probe) = world.probes.get(&index) else {
+        return Ok(());
+    };
     let name = probe.name.clone();
     world.collect(None)?;
     let directories = world.daemon.take().context("a daemon")?.kill()?;
@@ -194,7 +251,11 @@ pub fn unreadable(world: &mut World, index: usize) -> Result<()> {
     let stored = store.record(&name)?;
     store.set_record(&name, b"{ \"none\"")?;
     drop(store);
-    world.daemon = Some(Daemon::start_in(world.topology.monitor(), &world.options.clone(), directories)?);
+    world.daemon = Some(Daemon::start_in(
+        world.topology.monitor(),
+        &world.options.clone(),
+        directories,
+    )?);
     world.send(30, false)?;
     world.send(30, true)?;
     let directories = world.daemon.take().context("a daemon")?.kill()?;
@@ -205,15 +266,30 @@ pub fn unreadable(world: &mut World, index: usize) -> Result<()> {
 /// Deletes all probes and checks that nothing is left of them.
 pub fn end(world: &mut World) -> Result<()> {
     for index in world.probes.keys().copied().collect::<Vec<_>>() {
-        perform(world, &Step::Close { probe: index, traffic: false })?;
-        perform(world, &Step::Delete { probe: index, traffic: false })?;
+        perform(
+            world,
+            &Step::Close {
+                probe: index,
+                traffic: false,
+            },
+        )?;
+        perform(
+            world,
+            &Step::Delete {
+                probe: index,
+                traffic: false,
+            },
+        )?;
     }
     world.check()?;
     if !world.is_exhausted() {
         world.send(20, true)?;
     }
     for directory in ["hooks", "probes"] {
-        let left = fs::read_dir(world.directories.bpffs().join(directory)).into_iter().flatten().count();
+        let left = fs::read_dir(world.directories.bpffs().join(directory))
+            .into_iter()
+            .flatten()
+            .count();
         ensure!(left == 0, "{left} pins are left in {directory}");
     }
     let left = attachments(world.directories.bpffs(), world.topology.monitor())?;
@@ -229,7 +305,10 @@ pub fn end(world: &mut World) -> Result<()> {
 }
 
 fn limit(pid: u32, new: Option<libc::rlimit>) -> Result<libc::rlimit> {
-    let mut old = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut old = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     let new = new.as_ref().map_or(std::ptr::null(), |new| &raw const *new);
     // SAFETY: both structures outlive the call; a null pointer asks only.
     let done = unsafe { libc::prlimit(pid as i32, libc::RLIMIT_NOFILE, new, &raw mut old) };

@@ -30,7 +30,11 @@ pub fn execute(world: &mut World, step: &Step) -> Result<()> {
 fn perform(world: &mut World, step: &Step) -> Result<()> {
     match *step {
         Step::Send { packets, dropped } => world.send(packets, dropped),
-        Step::Put { probe, seed, traffic } => {
+        Step::Put {
+            probe,
+            seed,
+            traffic,
+        } => {
             let mut random = Random::seeded(seed);
             random.below(2);
             let generation = world.next_generation;
@@ -41,25 +45,49 @@ fn perform(world: &mut World, step: &Step) -> Result<()> {
             };
             put(world, probe, spec, traffic)
         }
-        Step::Refuse { probe, how, traffic } => refuse(world, probe, how, traffic),
-        Step::Rollback { probe, back, traffic } => roll_back(world, probe, back, traffic),
+        Step::Refuse {
+            probe,
+            how,
+            traffic,
+        } => refuse(world, probe, how, traffic),
+        Step::Rollback {
+            probe,
+            back,
+            traffic,
+        } => roll_back(world, probe, back, traffic),
         Step::Delete { probe, traffic } => delete(world, probe, traffic),
-        Step::Read { probe, traffic } if world.probes.contains_key(&probe) => read(world, probe, traffic),
-        Step::HangUp { probe, bytes, traffic } if world.probes.contains_key(&probe) => {
-            hang_up(world, probe, bytes, traffic)
+        Step::Read { probe, traffic } if world.probes.contains_key(&probe) => {
+            read(world, probe, traffic)
         }
-        Step::Close { probe, traffic } if world.probes.contains_key(&probe) => close(world, probe, traffic),
-        Step::Acknowledge { probe, collector, back } => acknowledge(world, probe, collector, back),
+        Step::HangUp {
+            probe,
+            bytes,
+            traffic,
+        } if world.probes.contains_key(&probe) => hang_up(world, probe, bytes, traffic),
+        Step::Close { probe, traffic } if world.probes.contains_key(&probe) => {
+            close(world, probe, traffic)
+        }
+        Step::Acknowledge {
+            probe,
+            collector,
+            back,
+        } => acknowledge(world, probe, collector, back),
         Step::Reread { probe, back } => reread(world, probe, back),
         Step::Restart { kill, traffic } => daemon::restart(world, kill, traffic),
-        Step::Crash { point, time, ref step } => daemon::crash(world, point, time, step),
+        Step::Crash {
+            point,
+            time,
+            ref step,
+        } => daemon::crash(world, point, time, step),
         Step::Kill { after, ref step } => daemon::kill(world, after, step),
         Step::Reboot { kill } => daemon::anew(world, kill, false),
         Step::DetachOnExit => daemon::anew(world, false, true),
         Step::SecondDaemon => daemon::second(world),
-        Step::Descriptors { more, milliseconds, ref step } => {
-            daemon::descriptors(world, more, milliseconds, step)
-        }
+        Step::Descriptors {
+            more,
+            milliseconds,
+            ref step,
+        } => daemon::descriptors(world, more, milliseconds, step),
         Step::Disk { full, ref steps } => daemon::disk(world, full, steps),
         Step::Link { rename } => surroundings::link(world, rename),
         Step::Arrive { after, ref step } => surroundings::arrive(world, after, step),

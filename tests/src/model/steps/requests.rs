@@ -64,14 +64,24 @@ fn replace(
     let probe = format!("/v1/probes/{}", PROBES[index]);
     let (done, crashed) = match outcome {
         Outcome::Done(answer) => {
-            ensure!(matches!(answer.status, 200 | 201), "{method} {path}: {}", answer.text());
+            ensure!(
+                matches!(answer.status, 200 | 201),
+                "{method} {path}: {}",
+                answer.text()
+            );
             (true, false)
         }
         Outcome::Failed => (false, false),
         Outcome::Broken => {
-            let revision = world.status(&probe)?.and_then(|status| status["revision"].as_u64()).unwrap_or(0);
+            let revision = world
+                .status(&probe)?
+                .and_then(|status| status["revision"].as_u64())
+                .unwrap_or(0);
             let known = world.probes.get(&index).map_or(0, |known| known.revision);
-            ensure!(revision == known || revision == known + 1, "revision {revision} after {known}");
+            ensure!(
+                revision == known || revision == known + 1,
+                "revision {revision} after {known}"
+            );
             (revision > known, true)
         }
     };
@@ -79,9 +89,10 @@ fn replace(
     if done && is_new {
         let order = world.next_order;
         world.next_order += 1;
-        world
-            .probes
-            .insert(index, ProbeModel::new(PROBES[index], spec.clone(), order, Arc::clone(&world.clock)));
+        world.probes.insert(
+            index,
+            ProbeModel::new(PROBES[index], spec.clone(), order, Arc::clone(&world.clock)),
+        );
     }
     if let Some(sent) = sent {
         world.account(sent, (done && is_new).then_some(index));
@@ -92,7 +103,11 @@ fn replace(
     {
         probe.attempted(&spec, since);
     }
-    let turn = Turn::Put { spec: Box::new(spec), since, crashed };
+    let turn = Turn::Put {
+        spec: Box::new(spec),
+        since,
+        crashed,
+    };
     world.collect((done && !is_new).then_some((index, turn)))
 }
 
@@ -116,7 +131,12 @@ pub fn refuse(world: &mut World, index: usize, how: u64, traffic: bool) -> Resul
     let path = format!("/v1/probes/{}", PROBES[index]);
     let (outcome, sent) = ask(world, traffic, "PUT", &path, &spec.config())?;
     if let Outcome::Done(answer) = outcome {
-        ensure!(answer.status == 422, "{broken:?} was answered with {}: {}", answer.status, answer.text());
+        ensure!(
+            answer.status == 422,
+            "{broken:?} was answered with {}: {}",
+            answer.status,
+            answer.text()
+        );
     }
     sent.into_iter().for_each(|sent| world.account(sent, None));
     Ok(())
@@ -124,16 +144,32 @@ pub fn refuse(world: &mut World, index: usize, how: u64, traffic: bool) -> Resul
 
 /// Rolls a probe back to the revision that is `1 + back` before the present one.
 pub fn roll_back(world: &mut World, index: usize, back: u64, traffic: bool) -> Result<()> {
-    let Some(probe) = world.probes.get(&index) else { return Ok(()) };
-    let Some(to) = probe.revision.checked_sub(1 + back).filter(|to| *to > 0) else { return Ok(()) };
-    let Some(spec) = probe.revisions.get(&to).cloned() else { return Ok(()) };
+    let Some(probe) = world.probes.get(&index) else {
+        return Ok(());
+    };
+    let Some(to) = probe.revision.checked_sub(1 + back).filter(|to| *to > 0) else {
+        return Ok(());
+    };
+    let Some(spec) = probe.revisions.get(&to).cloned() else {
+        return Ok(());
+    };
     let path = format!("{}/rollback", probe.path());
-    replace(world, index, spec, traffic, "POST", &path, &json!({ "revision": to }))
+    replace(
+        world,
+        index,
+        spec,
+        traffic,
+        "POST",
+        &path,
+        &json!({ "revision": to }),
+    )
 }
 
 /// Deletes a probe, and its model once the daemon has deleted it.
 pub fn delete(world: &mut World, index: usize, traffic: bool) -> Result<()> {
-    let Some(path) = world.probes.get(&index).map(ProbeModel::path) else { return Ok(()) };
+    let Some(path) = world.probes.get(&index).map(ProbeModel::path) else {
+        return Ok(());
+    };
     let (outcome, sent) = ask(world, traffic, "DELETE", &path, &Value::Null)?;
     let gone = match outcome {
         Outcome::Done(answer) => {
@@ -158,11 +194,16 @@ pub fn read(world: &mut World, index: usize, traffic: bool) -> Result<()> {
     sent.into_iter().for_each(|sent| world.account(sent, None));
     world.collect(None)?;
     let probe = world.probes.get_mut(&index).context("a probe")?;
-    let Outcome::Done(answer) = outcome else { return Ok(()) };
+    let Outcome::Done(answer) = outcome else {
+        return Ok(());
+    };
     ensure!(answer.status == 200, "GET {path}: {}", answer.text());
     let document = answer.json();
     if !probe.spec.has_windows() {
-        ensure!(document.get("window").is_none(), "the window of an earlier configuration: {document}");
+        ensure!(
+            document.get("window").is_none(),
+            "the window of an earlier configuration: {document}"
+        );
         return probe.live(&document, since);
     }
     if probe.spec.interval.is_some() {
@@ -216,8 +257,12 @@ pub fn acknowledge(
 ) -> Result<()> {
     world.collect(None)?;
     let address = world.address();
-    let Some(probe) = world.probes.get_mut(&index) else { return Ok(()) };
-    let Some(seq) = probe.seq.checked_sub(back).filter(|seq| *seq > 0) else { return Ok(()) };
+    let Some(probe) = world.probes.get_mut(&index) else {
+        return Ok(());
+    };
+    let Some(seq) = probe.seq.checked_sub(back).filter(|seq| *seq > 0) else {
+        return Ok(());
+    };
     probe.acknowledge_at(&address, seq, collector)
 }
 
@@ -225,11 +270,25 @@ pub fn acknowledge(
 pub fn reread(world: &mut World, index: usize, back: u64) -> Result<()> {
     world.collect(None)?;
     let address = world.address();
-    let Some(probe) = world.probes.get(&index) else { return Ok(()) };
-    let Some(seq) = probe.seq.checked_sub(back).filter(|seq| *seq > probe.settled()) else { return Ok(()) };
-    let Some(known) = probe.documents.get(&seq) else { return Ok(()) };
+    let Some(probe) = world.probes.get(&index) else {
+        return Ok(());
+    };
+    let Some(seq) = probe
+        .seq
+        .checked_sub(back)
+        .filter(|seq| *seq > probe.settled())
+    else {
+        return Ok(());
+    };
+    let Some(known) = probe.documents.get(&seq) else {
+        return Ok(());
+    };
     let answer = Windows::at(address, &probe.name).try_get(seq)?;
     ensure!(answer.status == 200, "window {seq}: {}", answer.text());
-    ensure!(answer.json() == *known, "window {seq} was {known}, it is {}", answer.text());
+    ensure!(
+        answer.json() == *known,
+        "window {seq} was {known}, it is {}",
+        answer.text()
+    );
     Ok(())
 }

@@ -70,13 +70,18 @@ pub fn arrive(world: &mut World, after: u64, step: &Step) -> Result<()> {
     if world.extra.is_some() {
         link(world, false)?;
     }
-    let (monitor, generator) = (world.topology.monitor().clone(), world.topology.generator().clone());
+    let (monitor, generator) = (
+        world.topology.monitor().clone(),
+        world.topology.generator().clone(),
+    );
     let thread = thread::spawn(move || {
         thread::sleep(Duration::from_millis(after));
         veth_pair(&generator, OTHER_END, &monitor, "ext0")
     });
     let done = perform(world, step);
-    thread.join().map_err(|_| anyhow!("making an interface panicked"))??;
+    thread
+        .join()
+        .map_err(|_| anyhow!("making an interface panicked"))??;
     world.set_extra(Some("ext0"))?;
     done?;
     followed(world)
@@ -86,7 +91,9 @@ pub fn arrive(world: &mut World, after: u64, step: &Step) -> Result<()> {
 pub fn detach(world: &mut World, which: u64) -> Result<()> {
     let monitor = world.topology.monitor();
     let all = attachments(world.directories.bpffs(), monitor)?;
-    let Some(taken) = all.get(which as usize % all.len().max(1)) else { return Ok(()) };
+    let Some(taken) = all.get(which as usize % all.len().max(1)) else {
+        return Ok(());
+    };
     taken.remove(monitor)?;
     wait_for("an attachment is put back", PATIENCE, || {
         ensure!(taken.is_there(monitor)?, "{taken:?} is not there");
@@ -104,11 +111,15 @@ pub fn space(world: &mut World) -> Result<()> {
     let generator = world.topology.generator();
     if world.space.take().is_some() {
         // The kernel removes the interfaces of a namespace some time after its name.
-        wait_for("the pair of the removed namespace is gone", PATIENCE, || {
-            let is_there = generator.interface_index(OTHER_END).is_ok();
-            ensure!(!is_there, "{OTHER_END} is there");
-            Ok(())
-        })?;
+        wait_for(
+            "the pair of the removed namespace is gone",
+            PATIENCE,
+            || {
+                let is_there = generator.interface_index(OTHER_END).is_ok();
+                ensure!(!is_there, "{OTHER_END} is there");
+                Ok(())
+            },
+        )?;
     } else {
         let name = path.rsplit('/').next().context("a name")?;
         let space = Namespace::create(name)?;
@@ -121,7 +132,10 @@ pub fn space(world: &mut World) -> Result<()> {
 
 /// Sends a burst to the temporary interface.
 pub fn send(world: &mut World, packets: u64) -> Result<()> {
-    let seen = world.probes.values().any(|probe| probe.spec.place == Place::XdpPattern);
+    let seen = world
+        .probes
+        .values()
+        .any(|probe| probe.spec.place == Place::XdpPattern);
     if world.extra.is_none() {
         return Ok(());
     }

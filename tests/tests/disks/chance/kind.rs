@@ -29,7 +29,11 @@ impl Kind {
             // Many windows are closed within a second.
             retain: retain.map(|retain: usize| if has_interval { retain.min(20) } else { retain }),
             has_interval,
-            collectors: if retain.is_some() && (number / 120).is_multiple_of(2) { &COLLECTORS } else { &[] },
+            collectors: if retain.is_some() && (number / 120).is_multiple_of(2) {
+                &COLLECTORS
+            } else {
+                &[]
+            },
         }
     }
 
@@ -41,6 +45,12 @@ impl Kind {
             }
             window
         });
-        Spec { size: self.size, variant, window, reset, expires }
+        Spec {
+            size: self.size,
+            variant,
+            window,
+            reset,
+            expires,
+        }
     }
 }

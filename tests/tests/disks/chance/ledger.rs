@@ -1,4 +1,5 @@
-//! The model of one name: the daemon's answers about the windows under this name, and their possible fates.
+//! The model of one name: the daemon's answers about the windows under this name, and their
+//! possible fates.
 
 mod compare;
 
@@ -59,13 +60,15 @@ pub struct Ledger {
     open: (u64, u64),
     /// True if the sum may begin anew with any window: the time of its reset is unknown.
     may_begin_anew: bool,
-    /// All collectors have acknowledged the windows up to this one, and perhaps the windows up to `perhaps`.
+    /// All collectors have acknowledged the windows up to this one, and perhaps the windows up to
+    /// `perhaps`.
     acknowledged: u64,
     perhaps_acknowledged: u64,
     cursors: BTreeMap<&'static str, u64>,
     /// The number of lost windows that `acknowledged` hides; `None` if unknown.
     lost: Option<u64>,
-    /// True if a probe of the name has named no collectors: windows that were removed meanwhile do not count as lost.
+    /// True if a probe of the name has named no collectors: windows that were removed meanwhile do
+    /// not count as lost.
     is_free: bool,
 }
 
@@ -90,8 +93,15 @@ impl Ledger {
 
     /// Notes that a probe was created.
     pub fn create(&mut self, status: &Value, kind: Kind) -> Result<()> {
-        let id = status["instance"].as_str().context("an instance")?.to_owned();
-        ensure!(!self.ids.contains(&id), "{}: instance {id} is used again", self.name);
+        let id = status["instance"]
+            .as_str()
+            .context("an instance")?
+            .to_owned();
+        ensure!(
+            !self.ids.contains(&id),
+            "{}: instance {id} is used again",
+            self.name
+        );
         self.ids.push(id.clone());
         if self.windows.is_empty() {
             *self = Self {
@@ -101,7 +111,8 @@ impl Ledger {
                 ..Self::new(self.name)
             };
         } else {
-            // The windows that a lease has left stay, and the successor continues with their numbers.
+            // The windows that a lease has left stay, and the successor continues with their
+            // numbers.
             (self.total, self.open, self.may_begin_anew) = (Some(0), (0, 0), false);
         }
         self.is_free |= kind.collectors.is_empty();
@@ -112,7 +123,10 @@ impl Ledger {
 
     /// Notes that the probe was deleted, with its windows.
     pub fn delete(&mut self) {
-        *self = Self { ids: std::mem::take(&mut self.ids), ..Self::new(self.name) };
+        *self = Self {
+            ids: std::mem::take(&mut self.ids),
+            ..Self::new(self.name)
+        };
     }
 
     /// Notes that the lease of the probe has ended. Its windows stay.
@@ -130,7 +144,11 @@ impl Ledger {
 
     /// Notes a replacement with `on_replace: reset`.
     pub fn reset(&mut self) {
-        if self.instance.as_ref().is_some_and(|instance| instance.kind.has_interval) {
+        if self
+            .instance
+            .as_ref()
+            .is_some_and(|instance| instance.kind.has_interval)
+        {
             // The clock may have closed a window just before.
             self.may_begin_anew = true;
             self.open.0 = 0;
@@ -145,27 +163,45 @@ impl Ledger {
         self.open.0 = 0;
     }
 
-    /// Notes that the kernel has lost its counts. Only values that are stored beside windows can still appear.
+    /// Notes that the kernel has lost its counts. Only values that are stored beside windows can
+    /// still appear.
     pub fn forget_open(&mut self) {
         self.open.0 = 0;
     }
 
     /// Notes that the store may have lost which windows clients have taken.
     pub fn lose_power(&mut self) {
-        for window in self.windows.values_mut().filter(|window| window.taken == Taken::Yes) {
+        for window in self
+            .windows
+            .values_mut()
+            .filter(|window| window.taken == Taken::Yes)
+        {
             window.taken = Taken::Perhaps;
         }
     }
 
     /// Notes an acknowledgement that was answered with 204.
     pub fn acknowledge(&mut self, seq: u64, collector: Option<&'static str>) {
-        let named = self.instance.as_ref().map_or(&[][..], |instance| instance.kind.collectors);
-        for name in named.iter().filter(|name| collector.is_none_or(|collector| collector == **name)) {
+        let named = self
+            .instance
+            .as_ref()
+            .map_or(&[][..], |instance| instance.kind.collectors);
+        for name in named
+            .iter()
+            .filter(|name| collector.is_none_or(|collector| collector == **name))
+        {
             let cursor = self.cursors.entry(name).or_default();
             *cursor = seq.max(*cursor);
         }
-        let by_all = named.iter().map(|name| self.cursors.get(name).copied().unwrap_or_default()).min();
-        let by_all = if collector.is_none() { seq } else { by_all.unwrap_or_default() };
+        let by_all = named
+            .iter()
+            .map(|name| self.cursors.get(name).copied().unwrap_or_default())
+            .min();
+        let by_all = if collector.is_none() {
+            seq
+        } else {
+            by_all.unwrap_or_default()
+        };
         if by_all > self.acknowledged {
             self.acknowledged = by_all;
             // The next list reports the losses before this window.
@@ -183,14 +219,20 @@ impl Ledger {
     /// Returns one of the windows that clients know.
     pub fn choose(&self, which: u64) -> Option<u64> {
         let count = self.windows.len() as u64;
-        self.windows.keys().nth(which.checked_rem(count)? as usize).copied()
+        self.windows
+            .keys()
+            .nth(which.checked_rem(count)? as usize)
+            .copied()
     }
 
     /// Notes the answer to a POST or GET that has given a window.
     pub fn answered(&mut self, client: &Windows, body: &[u8], origin: Origin) -> Result<()> {
         let document: Value = serde_json::from_slice(body)?;
         let number = seq(&document);
-        let has_interval = self.instance.as_ref().is_some_and(|instance| instance.kind.has_interval);
+        let has_interval = self
+            .instance
+            .as_ref()
+            .is_some_and(|instance| instance.kind.has_interval);
         if origin == Origin::Get {
             if has_interval {
                 // This window is the newest one. No client has taken it.
@@ -205,7 +247,8 @@ impl Ledger {
             self.learn(client, other)?;
         }
         self.note(number, body, origin)?;
-        // On a busy machine, the clock may have closed more windows before this look than the daemon retains.
+        // On a busy machine, the clock may have closed more windows before this look than the
+        // daemon retains.
         if has_interval && list.seqs().first().is_some_and(|first| *first > known + 1) {
             self.open.0 = 0;
         }
@@ -226,30 +269,45 @@ impl Ledger {
 
     /// Notes a GET that broke off, so that the number of its window is unknown.
     pub fn hung_up(&mut self) {
-        for window in self.windows.values_mut().filter(|window| window.taken == Taken::No) {
+        for window in self
+            .windows
+            .values_mut()
+            .filter(|window| window.taken == Taken::No)
+        {
             window.taken = Taken::Perhaps;
         }
     }
 
     fn given_again(&mut self, number: u64, body: &[u8]) -> Result<()> {
         let name = self.name;
-        ensure!(number > self.acknowledged, "{name}: window {number} is given although it was acknowledged");
+        ensure!(
+            number > self.acknowledged,
+            "{name}: window {number} is given although it was acknowledged"
+        );
         let window = self
             .windows
             .get_mut(&number)
             .with_context(|| format!("{name}: window {number} is given and not listed"))?;
-        ensure!(window.taken != Taken::Yes, "{name}: window {number} is given again");
+        ensure!(
+            window.taken != Taken::Yes,
+            "{name}: window {number} is given again"
+        );
         ensure!(
             window.origin != Origin::Post,
             "{name}: window {number} was closed by a POST and is given by a GET"
         );
-        ensure!(window.body == body, "{name}: window {number} is given with another content");
+        ensure!(
+            window.body == body,
+            "{name}: window {number} is given with another content"
+        );
         window.taken = Taken::Yes;
         Ok(())
     }
 
     fn list(&self, client: &Windows) -> Result<List> {
-        client.try_list("after=0").with_context(|| format!("the windows of {}", self.name))
+        client
+            .try_list("after=0")
+            .with_context(|| format!("the windows of {}", self.name))
     }
 
     /// Reads the window unless the window is known, or was removed meanwhile.
@@ -262,16 +320,30 @@ impl Ledger {
             200 => self.note(number, &answer.body, Origin::Other),
             // The clock has closed further windows, and retention has removed this one.
             404 => Ok(()),
-            status => bail!("{}: window {number} is listed and is {status}: {}", self.name, answer.text()),
+            status => {
+                bail!(
+                    "{}: window {number} is listed and is {status}: {}",
+                    self.name,
+                    answer.text()
+                )
+            }
         }
     }
 
     /// Notes a window that is newer than all known ones.
     fn note(&mut self, number: u64, body: &[u8], origin: Origin) -> Result<()> {
         let name = self.name;
-        ensure!(number > self.newest, "{name}: window {number} is closed after window {}", self.newest);
+        ensure!(
+            number > self.newest,
+            "{name}: window {number} is closed after window {}",
+            self.newest
+        );
         let document: Value = serde_json::from_slice(body)?;
-        ensure!(seq(&document) == number, "{name}: window {number} says that it is {}", seq(&document));
+        ensure!(
+            seq(&document) == number,
+            "{name}: window {number} says that it is {}",
+            seq(&document)
+        );
         if let Some(instance) = &self.instance {
             ensure!(
                 document["instance"] == *instance.id,
@@ -281,7 +353,11 @@ impl Ledger {
             );
         }
         let (packets, total) = (packets(&document), total(&document));
-        ensure!(packets <= self.open.1, "{name}: window {number} has {packets} packets of {}", self.open.1);
+        ensure!(
+            packets <= self.open.1,
+            "{name}: window {number} has {packets} packets of {}",
+            self.open.1
+        );
         let mut came = packets;
         if let Some(before) = self.total {
             let goes_on = if number == self.newest + 1 {
@@ -302,10 +378,24 @@ impl Ledger {
                 came = packets;
             }
         }
-        self.open = (self.open.0.saturating_sub(came), self.open.1 - came.min(self.open.1));
+        self.open = (
+            self.open.0.saturating_sub(came),
+            self.open.1 - came.min(self.open.1),
+        );
         (self.newest, self.total) = (number, Some(total));
-        let taken = if origin == Origin::Get { Taken::Yes } else { Taken::No };
-        self.windows.insert(number, Window { body: body.to_vec(), origin, taken });
+        let taken = if origin == Origin::Get {
+            Taken::Yes
+        } else {
+            Taken::No
+        };
+        self.windows.insert(
+            number,
+            Window {
+                body: body.to_vec(),
+                origin,
+                taken,
+            },
+        );
         Ok(())
     }
 }

@@ -1,4 +1,5 @@
-//! Random operations on a daemon whose disk loses power, fails and fills up, compared with its earlier answers.
+//! Random operations on a daemon whose disk loses power, fails and fills up, compared with its
+//! earlier answers.
 
 mod kind;
 mod ledger;
@@ -22,7 +23,9 @@ fn run(seed: u64, steps: &[Step], done: &mut usize) -> Result<()> {
     for (number, step) in steps.iter().enumerate() {
         *done = number + 1;
         tell(|| format!("{number}: {step}"));
-        world.step(step).with_context(|| format!("{kind:?}, step {number}, {step}"))?;
+        world
+            .step(step)
+            .with_context(|| format!("{kind:?}, step {number}, {step}"))?;
     }
     world.end().context("at the end")
 }
@@ -30,12 +33,18 @@ fn run(seed: u64, steps: &[Step], done: &mut usize) -> Result<()> {
 fn plan(seed: u64, length: usize) -> Vec<Step> {
     let mut steps = plan::plan(seed, length);
     steps.retain(|step| {
-        !plan::STEPS.into_iter().any(|name| without(name) && step.to_string().starts_with(name))
+        !plan::STEPS
+            .into_iter()
+            .any(|name| without(name) && step.to_string().starts_with(name))
     });
     steps
 }
 
 #[test]
 fn whatever_happens_to_the_disk_clients_find_what_they_were_told() -> Result<()> {
-    explore(&Limits::from_environment(USUAL_SEED, 40, scaled(12, 3 * 3600)), plan, run)
+    explore(
+        &Limits::from_environment(USUAL_SEED, 40, scaled(12, 3 * 3600)),
+        plan,
+        run,
+    )
 }

@@ -1,4 +1,5 @@
-//! The steps of the random test. Each step is possible after any other steps, so that a list of them can be shortened.
+//! The steps of the random test. Each step is possible after any other steps, so that a list of
+//! them can be shortened.
 
 use std::fmt;
 
@@ -32,8 +33,8 @@ pub enum Step {
         name: usize,
         packets: u64,
     },
-    /// Sends packets to all probes, and reads the metrics of one. This closes a window unless the clock closes the
-    /// windows.
+    /// Sends packets to all probes, and reads the metrics of one. This closes a window unless the
+    /// clock closes the windows.
     Take {
         name: usize,
         packets: u64,
@@ -57,8 +58,9 @@ pub enum Step {
     Reboot,
     /// SIGKILL and another daemon.
     Kill,
-    /// Lets the power of the disk fail at the write of this number, counted from now, while a client closes windows of
-    /// `name`. If `writes_back` is true, the kernel then writes its cached data back.
+    /// Lets the power of the disk fail at the write of this number, counted from now, while a
+    /// client closes windows of `name`. If `writes_back` is true, the kernel then writes its cached
+    /// data back.
     PowerLoss {
         name: usize,
         seed: u64,
@@ -102,14 +104,21 @@ pub fn plan(seed: u64, steps: usize) -> Vec<Step> {
     random.below(2);
     let mut plan = Vec::new();
     for name in 0..NAMES.len() {
-        plan.push(Step::Put { name, kind: random.below(KINDS), reset: false });
+        plan.push(Step::Put {
+            name,
+            kind: random.below(KINDS),
+            reset: false,
+        });
     }
     while plan.len() < steps {
         let step = step(&mut random);
         if is_end(&step) && random.below(3) > 0 {
             // Only the last change may be missing in the store.
             let name = random.below(NAMES.len() as u64) as usize;
-            plan.push(Step::Take { name, packets: random.below(3) });
+            plan.push(Step::Take {
+                name,
+                packets: random.below(3),
+            });
         }
         let next = follow(&step, &mut random);
         plan.push(step);
@@ -120,27 +129,53 @@ pub fn plan(seed: u64, steps: usize) -> Vec<Step> {
 
 /// Tells whether the daemon ends in a step and another one starts.
 fn is_end(step: &Step) -> bool {
-    matches!(step, Step::Restart | Step::Reboot | Step::Kill | Step::PowerLoss { .. })
+    matches!(
+        step,
+        Step::Restart | Step::Reboot | Step::Kill | Step::PowerLoss { .. }
+    )
 }
 
-/// Returns steps that are likely to show a mistake of this one: they use a name again, or read windows after a new
-/// start.
+/// Returns steps that are likely to show a mistake of this one: they use a name again, or read
+/// windows after a new start.
 fn follow(step: &Step, random: &mut Random) -> Vec<Step> {
     match *step {
         Step::Delete { name } | Step::Expire { name } if random.below(4) > 0 => {
-            let put = Step::Put { name, kind: random.below(KINDS), reset: false };
-            let then = (0..random.below(4)).map(|_| Step::Close { name, packets: packets(random) });
-            std::iter::once(put).chain(then.collect::<Vec<_>>()).collect()
+            let put = Step::Put {
+                name,
+                kind: random.below(KINDS),
+                reset: false,
+            };
+            let then = (0..random.below(4)).map(|_| Step::Close {
+                name,
+                packets: packets(random),
+            });
+            std::iter::once(put)
+                .chain(then.collect::<Vec<_>>())
+                .collect()
         }
         Step::Put { name, .. } if random.below(2) == 0 => {
-            vec![Step::Close { name, packets: packets(random) }]
+            vec![Step::Close {
+                name,
+                packets: packets(random),
+            }]
         }
-        Step::Put { name, reset: true, .. } => {
-            vec![Step::Reboot, Step::Close { name, packets: packets(random) }]
+        Step::Put {
+            name, reset: true, ..
+        } => {
+            vec![
+                Step::Reboot,
+                Step::Close {
+                    name,
+                    packets: packets(random),
+                },
+            ]
         }
-        _ if is_end(step) && random.below(4) > 0 => {
-            (0..NAMES.len()).map(|name| Step::Take { name, packets: random.below(3) }).collect()
-        }
+        _ if is_end(step) && random.below(4) > 0 => (0..NAMES.len())
+            .map(|name| Step::Take {
+                name,
+                packets: random.below(3),
+            })
+            .collect(),
         _ => Vec::new(),
     }
 }
@@ -151,7 +186,11 @@ pub const KINDS: u64 = 1 << 16;
 fn step(random: &mut Random) -> Step {
     let name = random.below(NAMES.len() as u64) as usize;
     match random.below(100) {
-        0..9 => Step::Put { name, kind: random.below(KINDS), reset: random.below(3) == 0 },
+        0..9 => Step::Put {
+            name,
+            kind: random.below(KINDS),
+            reset: random.below(3) == 0,
+        },
         9..16 => Step::Delete { name },
         16..19 => Step::Expire { name },
         19..21 => Step::Check,
@@ -165,8 +204,13 @@ fn step(random: &mut Random) -> Step {
             writes_back: random.below(3) == 0,
         },
         48..52 => {
-            let steps = (0..2 + random.below(5)).map(|_| step_in_trouble(random)).collect();
-            Step::Trouble { full: random.below(2) == 0, steps }
+            let steps = (0..2 + random.below(5))
+                .map(|_| step_in_trouble(random))
+                .collect();
+            Step::Trouble {
+                full: random.below(2) == 0,
+                steps,
+            }
         }
         _ => request(random),
     }
@@ -176,7 +220,11 @@ fn step(random: &mut Random) -> Step {
 fn step_in_trouble(random: &mut Random) -> Step {
     let name = random.below(NAMES.len() as u64) as usize;
     match random.below(10) {
-        0 => Step::Put { name, kind: random.below(KINDS), reset: random.below(2) == 0 },
+        0 => Step::Put {
+            name,
+            kind: random.below(KINDS),
+            reset: random.below(2) == 0,
+        },
         1 => Step::Delete { name },
         _ => request(random),
     }
@@ -186,15 +234,31 @@ fn step_in_trouble(random: &mut Random) -> Step {
 fn request(random: &mut Random) -> Step {
     let name = random.below(NAMES.len() as u64) as usize;
     match random.below(20) {
-        0..2 => Step::Send { packets: packets(random) },
-        2..10 => Step::Close { name, packets: packets(random) },
-        10..16 => Step::Take { name, packets: packets(random) },
-        16 => Step::HangUp { name, bytes: random.below(2000) },
-        _ => Step::Acknowledge { name, which: random.below(1000), collector: random.below(4) },
+        0..2 => Step::Send {
+            packets: packets(random),
+        },
+        2..10 => Step::Close {
+            name,
+            packets: packets(random),
+        },
+        10..16 => Step::Take {
+            name,
+            packets: packets(random),
+        },
+        16 => Step::HangUp {
+            name,
+            bytes: random.below(2000),
+        },
+        _ => Step::Acknowledge {
+            name,
+            which: random.below(1000),
+            collector: random.below(4),
+        },
     }
 }
 
-/// Packets of up to 256 addresses: most windows are small, some have all entries that a map can have.
+/// Packets of up to 256 addresses: most windows are small, some have all entries that a map can
+/// have.
 fn packets(random: &mut Random) -> u64 {
     match random.below(4) {
         0 => 200 + random.below(200),

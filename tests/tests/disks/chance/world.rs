@@ -76,12 +76,21 @@ impl World {
                 self.take(*name)
             }
             Step::HangUp { name, bytes } => self.hang_up(*name, *bytes),
-            Step::Acknowledge { name, which, collector } => self.acknowledge(*name, *which, *collector),
+            Step::Acknowledge {
+                name,
+                which,
+                collector,
+            } => self.acknowledge(*name, *which, *collector),
             Step::Check => self.each(Ledger::check),
             Step::Restart => self.restart(End::Restart),
             Step::Reboot => self.restart(End::Reboot),
             Step::Kill => self.restart(End::Kill),
-            Step::PowerLoss { name, seed, writes, writes_back } => {
+            Step::PowerLoss {
+                name,
+                seed,
+                writes,
+                writes_back,
+            } => {
                 self.close_until_power_is_off(*name, *writes, *writes_back)?;
                 self.restart(End::PowerLoss(*seed))
             }
@@ -91,7 +100,9 @@ impl World {
 
     fn send(&mut self, packets: u64) -> Result<()> {
         self.scene.send(packets)?;
-        self.ledgers.iter_mut().for_each(|ledger| ledger.send(packets));
+        self.ledgers
+            .iter_mut()
+            .for_each(|ledger| ledger.send(packets));
         Ok(())
     }
 
@@ -100,7 +111,10 @@ impl World {
             // A name without a probe and without windows may be unknown.
             let client = self.scene.windows(ledger.name);
             if ledger.instance.is_some()
-                || client.request("GET", &client.path(0).replace("/0", ""))?.status != 404
+                || client
+                    .request("GET", &client.path(0).replace("/0", ""))?
+                    .status
+                    != 404
             {
                 compare(ledger, &client)?;
             } else {
@@ -125,13 +139,15 @@ impl World {
 
     fn put(&mut self, name: usize, kind: u64, reset: bool) -> Result<()> {
         self.variant += 1;
-        let is_left = self.ledgers[name].instance.is_none() && self.ledgers[name].choose(0).is_some();
+        let is_left =
+            self.ledgers[name].instance.is_none() && self.ledgers[name].choose(0).is_some();
         let is_unsafe = match self.health {
             Health::Well => false,
-            // A settlement of a creation that failed would remove the windows that a lease has left.
+            // A settlement of a creation that failed would remove the windows that a lease has
+            // left.
             Health::Full => is_left,
-            // If a change can be neither synced nor taken back, the answer reports success, and the log says that the
-            // change may be lost.
+            // If a change can be neither synced nor taken back, the answer reports success, and the
+            // log says that the change may be lost.
             Health::Failing => true,
         };
         if self.unsure.contains(&name) || is_unsafe {
@@ -139,7 +155,9 @@ impl World {
         }
         let ledger = &mut self.ledgers[name];
         let existing = ledger.instance.clone();
-        let kind = existing.as_ref().map_or_else(|| Kind::of(kind), |instance| instance.kind.clone());
+        let kind = existing
+            .as_ref()
+            .map_or_else(|| Kind::of(kind), |instance| instance.kind.clone());
         let status = if existing.is_some() { 200 } else { 201 };
         let document = kind.spec(self.variant, reset, None).config_at("mon0");
         let path = Scene::path(ledger.name);
@@ -149,7 +167,10 @@ impl World {
             (None, Some(answer)) => ledger.create(&answer.json(), kind),
             (Some(instance), Some(answer)) => {
                 let answer = answer.json();
-                ensure!(answer["instance"] == *instance.id, "a replacement is another instance: {answer}");
+                ensure!(
+                    answer["instance"] == *instance.id,
+                    "a replacement is another instance: {answer}"
+                );
                 if reset {
                     ledger.reset();
                 }
@@ -185,7 +206,12 @@ impl World {
     fn settle(&mut self) -> Result<()> {
         for name in std::mem::take(&mut self.unsure) {
             let answer = self.scene.daemon().delete(&Scene::path(NAMES[name]));
-            ensure!([204, 404].contains(&answer.status), "{}: {}", NAMES[name], answer.text());
+            ensure!(
+                [204, 404].contains(&answer.status),
+                "{}: {}",
+                NAMES[name],
+                answer.text()
+            );
         }
         Ok(())
     }
@@ -193,9 +219,17 @@ impl World {
     fn expire(&mut self, name: usize) -> Result<()> {
         self.variant += 1;
         let ledger = &mut self.ledgers[name];
-        let Some(instance) = ledger.instance.clone() else { return Ok(()) };
-        let document = instance.kind.spec(self.variant, false, Some(LEASE)).config_at("mon0");
-        self.scene.daemon().put(&Scene::path(ledger.name), &document).expect(200);
+        let Some(instance) = ledger.instance.clone() else {
+            return Ok(());
+        };
+        let document = instance
+            .kind
+            .spec(self.variant, false, Some(LEASE))
+            .config_at("mon0");
+        self.scene
+            .daemon()
+            .put(&Scene::path(ledger.name), &document)
+            .expect(200);
         self.scene.wait_until_gone(ledger.name)?;
         // The last window is still of this instance.
         ledger.look(&self.scene.windows(ledger.name))?;
@@ -208,7 +242,9 @@ impl World {
         if self.ledgers[name].instance.is_none() {
             return Ok(());
         }
-        let Some(answer) = self.answer(client.try_close()?, &[201])? else { return Ok(()) };
+        let Some(answer) = self.answer(client.try_close()?, &[201])? else {
+            return Ok(());
+        };
         self.ledgers[name].answered(&client, &answer.body, Origin::Post)
     }
 
@@ -218,7 +254,9 @@ impl World {
             return Ok(());
         }
         let answer = client.request("GET", &(Scene::path(NAMES[name]) + "/metrics"))?;
-        let Some(answer) = self.answer(answer, &[200])? else { return Ok(()) };
+        let Some(answer) = self.answer(answer, &[200])? else {
+            return Ok(());
+        };
         if answer.json()["window"].is_object() {
             self.ledgers[name].answered(&client, &answer.body, Origin::Get)?;
         }
@@ -228,9 +266,14 @@ impl World {
     fn hang_up(&mut self, name: usize, bytes: u64) -> Result<()> {
         if self.ledgers[name].instance.is_some() {
             let path = Scene::path(NAMES[name]) + "/metrics";
-            // The daemon may count the window as taken or not: the connection may have had room for the whole
-            // window.
-            twinprobe_tests::http::take(&self.scene.daemon().address(), "GET", &path, bytes as usize)?;
+            // The daemon may count the window as taken or not: the connection may have had room for
+            // the whole window.
+            twinprobe_tests::http::take(
+                &self.scene.daemon().address(),
+                "GET",
+                &path,
+                bytes as usize,
+            )?;
             self.ledgers[name].hung_up();
         }
         Ok(())
@@ -238,10 +281,21 @@ impl World {
 
     fn acknowledge(&mut self, name: usize, which: u64, collector: u64) -> Result<()> {
         let ledger = &mut self.ledgers[name];
-        let Some(seq) = ledger.choose(which) else { return Ok(()) };
-        let named = ledger.instance.as_ref().map_or(0, |instance| instance.kind.collectors.len());
-        let collector = COLLECTORS.get(..named).and_then(|named| named.get(collector as usize)).copied();
-        let answer = self.scene.windows(NAMES[name]).acknowledge(seq, collector)?;
+        let Some(seq) = ledger.choose(which) else {
+            return Ok(());
+        };
+        let named = ledger
+            .instance
+            .as_ref()
+            .map_or(0, |instance| instance.kind.collectors.len());
+        let collector = COLLECTORS
+            .get(..named)
+            .and_then(|named| named.get(collector as usize))
+            .copied();
+        let answer = self
+            .scene
+            .windows(NAMES[name])
+            .acknowledge(seq, collector)?;
         if self.answer(answer, &[204])?.is_some() {
             self.ledgers[name].acknowledge(seq, collector);
         } else {
@@ -262,9 +316,17 @@ impl World {
             }
             if let Some(instance) = &ledger.instance {
                 let status = self.scene.status(ledger.name);
-                ensure!(status["instance"] == *instance.id, "{}: another instance: {status}", ledger.name);
+                ensure!(
+                    status["instance"] == *instance.id,
+                    "{}: another instance: {status}",
+                    ledger.name
+                );
                 ensure!(status["state"] == "running", "{}: {status}", ledger.name);
-                ensure!(status["windows"]["damaged"] == 0, "{}: damaged windows: {status}", ledger.name);
+                ensure!(
+                    status["windows"]["damaged"] == 0,
+                    "{}: damaged windows: {status}",
+                    ledger.name
+                );
             } else {
                 // A loss of power may bring back a probe whose lease has ended; it ends again.
                 self.scene.wait_until_gone(ledger.name)?;
@@ -273,9 +335,14 @@ impl World {
         self.each(Ledger::check)
     }
 
-    /// Closes windows of a probe until the power of the disk fails, with the write of this number, and notes those that were
-    /// answered.
-    fn close_until_power_is_off(&mut self, name: usize, writes: u64, writes_back: bool) -> Result<()> {
+    /// Closes windows of a probe until the power of the disk fails, with the write of this number,
+    /// and notes those that were answered.
+    fn close_until_power_is_off(
+        &mut self,
+        name: usize,
+        writes: u64,
+        writes_back: bool,
+    ) -> Result<()> {
         /// The most windows that are closed: some windows share a write.
         const MOST: usize = 20;
         self.scene.disk().power_off_after(writes)?;
@@ -284,7 +351,9 @@ impl World {
         while self.ledgers[name].instance.is_some() && answers.len() < MOST {
             self.send(1)?;
             // An answer that ends early, since the disk can't be read, tells nothing.
-            let Ok(answer) = client.try_close() else { break };
+            let Ok(answer) = client.try_close() else {
+                break;
+            };
             if answer.status != 201 {
                 break;
             }
@@ -294,7 +363,9 @@ impl World {
             // The call fails if the power fails meanwhile.
             let _ = self.scene.disk().write_back();
         }
-        answers.iter().try_for_each(|answer| self.ledgers[name].note_answer(&answer.body))
+        answers
+            .iter()
+            .try_for_each(|answer| self.ledgers[name].note_answer(&answer.body))
     }
 
     fn trouble(&mut self, full: bool, steps: &[Step]) -> Result<()> {
@@ -305,9 +376,10 @@ impl World {
             disk.fail(Failing::Data)?;
         }
         self.health = if full { Health::Full } else { Health::Failing };
-        let done = steps
-            .iter()
-            .try_for_each(|step| self.execute(step).with_context(|| format!("in trouble, {step}")));
+        let done = steps.iter().try_for_each(|step| {
+            self.execute(step)
+                .with_context(|| format!("in trouble, {step}"))
+        });
         self.scene.disk().heal()?;
         if full {
             self.scene.disk().room().free()?;
@@ -336,7 +408,11 @@ impl World {
             })?;
             ledger.answered(&client, &answer.body, Origin::Post)?;
             let status: Value = self.scene.status(ledger.name);
-            ensure!(status["windows"].get("error").is_none(), "{}: {status}", ledger.name);
+            ensure!(
+                status["windows"].get("error").is_none(),
+                "{}: {status}",
+                ledger.name
+            );
         }
         self.each(Ledger::check)
     }

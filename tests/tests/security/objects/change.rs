@@ -23,7 +23,10 @@ struct Places {
 }
 
 fn number(elf: &[u8], at: usize, size: usize) -> u64 {
-    elf[at..at + size].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    elf[at..at + size]
+        .iter()
+        .rev()
+        .fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 impl Places {
@@ -32,26 +35,43 @@ impl Places {
         let (count, names) = (number(elf, 0x3c, 2) as usize, number(elf, 0x3e, 2) as usize);
         let header = |section: usize| start + section * size;
         let range = |section: usize| {
-            let (from, length) = (number(elf, header(section) + 24, 8), number(elf, header(section) + 32, 8));
+            let (from, length) = (
+                number(elf, header(section) + 24, 8),
+                number(elf, header(section) + 32, 8),
+            );
             from as usize..(from + length) as usize
         };
         let is_code = |section: usize| number(elf, header(section) + 8, 8) & SHF_EXECINSTR != 0;
         let name = |section: usize| {
             let at = range(names).start + number(elf, header(section), 4) as usize;
-            elf[at..].split(|byte| *byte == 0).next().unwrap_or_default()
+            elf[at..]
+                .split(|byte| *byte == 0)
+                .next()
+                .unwrap_or_default()
         };
         let code = (1..count).filter(|section| is_code(*section) && !range(*section).is_empty());
         let tables = (1..count).filter(|section| number(elf, header(*section) + 4, 4) == SHT_REL);
         let tables = tables.map(|section| (section, number(elf, header(section) + 44, 4) as usize));
-        let relocations = tables.filter(|(_, target)| is_code(*target)).flat_map(|(section, target)| {
-            range(section).step_by(RELOCATION).map(move |at| (at, range(target)))
-        });
+        let relocations =
+            tables
+                .filter(|(_, target)| is_code(*target))
+                .flat_map(|(section, target)| {
+                    range(section)
+                        .step_by(RELOCATION)
+                        .map(move |at| (at, range(target)))
+                });
         Self {
             headers: start..start + count * size,
             code: code.map(range).collect(),
             relocations: relocations.collect(),
-            types: (1..count).filter(|section| name(*section).starts_with(b".BTF")).map(range).collect(),
-            symbols: (1..count).filter(|section| name(*section) == b".symtab").map(range).collect(),
+            types: (1..count)
+                .filter(|section| name(*section).starts_with(b".BTF"))
+                .map(range)
+                .collect(),
+            symbols: (1..count)
+                .filter(|section| name(*section) == b".symtab")
+                .map(range)
+                .collect(),
         }
     }
 }
@@ -59,7 +79,9 @@ impl Places {
 /// Changes an object in one to three places. Returns what was done.
 pub fn change(elf: &mut [u8], random: &mut Random) -> Vec<String> {
     let places = Places::of(elf);
-    (0..=random.below(3)).map(|_| one(elf, &places, random)).collect()
+    (0..=random.below(3))
+        .map(|_| one(elf, &places, random))
+        .collect()
 }
 
 fn pick<'a, T>(of: &'a [T], random: &mut Random) -> &'a T {
@@ -77,7 +99,8 @@ fn one(elf: &mut [u8], places: &Places, random: &mut Random) -> String {
     match random.below(10) {
         0 | 1 => {
             let (entry, code) = pick(&places.relocations, random).clone();
-            let offset = random.below(code.len() as u64) & if random.below(8) == 0 { !0 } else { !7 };
+            let offset =
+                random.below(code.len() as u64) & if random.below(8) == 0 { !0 } else { !7 };
             write(elf, entry, &offset.to_le_bytes());
             format!("relocation at {offset}")
         }
@@ -91,7 +114,10 @@ fn one(elf: &mut [u8], places: &Places, random: &mut Random) -> String {
         5 | 6 => {
             let instruction = instruction(random);
             write(elf, at, &instruction);
-            format!("instruction {} is {instruction:x?}", (at - code.start) / INSTRUCTION)
+            format!(
+                "instruction {} is {instruction:x?}",
+                (at - code.start) / INSTRUCTION
+            )
         }
         7 => {
             let place = at + random.below(INSTRUCTION as u64) as usize;
@@ -105,7 +131,11 @@ fn one(elf: &mut [u8], places: &Places, random: &mut Random) -> String {
             format!("byte {place} of types is {byte:x}")
         }
         _ => {
-            let range = if random.below(2) == 0 { &places.headers } else { pick(&places.symbols, random) };
+            let range = if random.below(2) == 0 {
+                &places.headers
+            } else {
+                pick(&places.symbols, random)
+            };
             let place = range.start + random.below(range.len() as u64) as usize;
             elf[place] = byte % 32;
             format!("byte {place} of the tables is {:x}", byte % 32)
@@ -117,17 +147,27 @@ fn one(elf: &mut [u8], places: &Places, random: &mut Random) -> String {
 fn before_a_verdict(elf: &mut [u8], places: &Places, random: &mut Random) -> String {
     let (entry, code) = pick(&places.relocations, random).clone();
     let verdicts = code.clone().step_by(INSTRUCTION).skip(1);
-    let verdicts: Vec<usize> =
-        verdicts.filter(|at| VERDICTS.contains(&elf[*at]) && elf[at + 1] == 0).collect();
+    let verdicts: Vec<usize> = verdicts
+        .filter(|at| VERDICTS.contains(&elf[*at]) && elf[at + 1] == 0)
+        .collect();
     if verdicts.is_empty() {
         return "no verdict".into();
     }
     let before = *pick(&verdicts, random) - INSTRUCTION;
-    // `*(u32 *)(r10 - 8) = r0`, and a number that the linker would add to the following instruction.
-    write(elf, before, &[0x63, 0x0a, 0xf8, 0xff, random.below(8) as u8, 0, 0, 0]);
+    // `*(u32 *)(r10 - 8) = r0`, and a number that the linker would add to the following
+    // instruction.
+    write(
+        elf,
+        before,
+        &[0x63, 0x0a, 0xf8, 0xff, random.below(8) as u8, 0, 0, 0],
+    );
     write(elf, entry, &((before - code.start) as u64).to_le_bytes());
     if random.below(4) == 0 {
-        write(elf, entry + 8, &u64::from(*pick(&KINDS, random)).to_le_bytes()[..4]);
+        write(
+            elf,
+            entry + 8,
+            &u64::from(*pick(&KINDS, random)).to_le_bytes()[..4],
+        );
     }
     format!("relocation before the verdict at {}", before - code.start)
 }

@@ -1,4 +1,5 @@
-//! Three nodes, one stream, one broker: everything is killed, cut off, filled, renewed and replaced at random moments.
+//! Three nodes, one stream, one broker: everything is killed, cut off, filled, renewed and replaced
+//! at random moments.
 
 mod exact;
 mod site;

@@ -1,4 +1,5 @@
-//! Nodes, a stream and a broker. Each is in a namespace of its own, with cables between them, and all connections are encrypted.
+//! Nodes, a stream and a broker. Each is in a namespace of its own, with cables between them, and
+//! all connections are encrypted.
 
 use std::fs;
 use std::path::PathBuf;
@@ -26,8 +27,12 @@ const BROKER: u8 = 9;
 const PORT: u16 = 9470;
 
 /// The other members of the values that the probe `p` counts: one layout after the other.
-pub const LAYOUTS: [&str; 4] =
-    ["", "__u64 others;", "__u32 renamed; __u32 small;", "__u64 others; __u64 more[2];"];
+pub const LAYOUTS: [&str; 4] = [
+    "",
+    "__u64 others;",
+    "__u32 renamed; __u32 small;",
+    "__u64 others; __u64 more[2];",
+];
 
 /// Makes the stream of JetStream, which forgets ids soon, or prints all of its messages.
 const CLIENT: &str = "import asyncio, json, ssl, sys, nats
@@ -102,9 +107,16 @@ impl Site {
         let (directory, prefix) = (tempfile::tempdir()?, unique_prefix());
         let place = |role: &str| Namespace::create(&format!("{prefix}-{role}"));
         let center = place("stream")?;
-        let topologies = NODES.iter().map(|_| Topology::new()).collect::<Result<Vec<_>>>()?;
-        let lay = |(number, topology): (u8, &Topology)| Cable::lay(&center, topology.monitor(), number);
-        let cables = (1..).zip(&topologies).map(lay).collect::<Result<Vec<_>>>()?;
+        let topologies = NODES
+            .iter()
+            .map(|_| Topology::new())
+            .collect::<Result<Vec<_>>>()?;
+        let lay =
+            |(number, topology): (u8, &Topology)| Cable::lay(&center, topology.monitor(), number);
+        let cables = (1..)
+            .zip(&topologies)
+            .map(lay)
+            .collect::<Result<Vec<_>>>()?;
         let addresses = cables.iter().map(Cable::address).collect();
         let of_daemons = Certificates::of(directory.path().join("daemons"), addresses)?;
         let roles = directory.path().join("roles");
@@ -112,7 +124,8 @@ impl Site {
         let mut nodes = Vec::new();
         for ((topology, cable), name) in topologies.into_iter().zip(&cables).zip(NODES) {
             let listen = format!("{}:{PORT}", cable.address());
-            let [cert, key, ca] = ["server", "server-key", "authority"].map(|name| text(&of_daemons, name));
+            let [cert, key, ca] =
+                ["server", "server-key", "authority"].map(|name| text(&of_daemons, name));
             let roles = roles.display().to_string();
             let more = [
                 ["--listen", &listen],
@@ -126,15 +139,25 @@ impl Site {
             node.daemon().put("/v1/probes/p", &layout(0)).expect(201);
             nodes.push(node);
         }
-        nodes[FEW].daemon().put("/v1/probes/few", &few()).expect(201);
+        nodes[FEW]
+            .daemon()
+            .put("/v1/probes/few", &few())
+            .expect(201);
         let to_broker = Cable::lay(&center, &place("broker")?, BROKER)?;
-        let of_broker = Certificates::of(directory.path().join("broker"), vec![to_broker.address()])?;
+        let of_broker =
+            Certificates::of(directory.path().join("broker"), vec![to_broker.address()])?;
         let store = directory.path().join("store");
         let broker_disk = Tmpfs::mount(&store, DISK)?;
         let secured = || NatsServer::secured(&store, &to_broker.address(), &of_broker);
         let broker = to_broker.far().enter(secured)??;
         let sources: Vec<&Node> = nodes.iter().collect();
-        let config = configured(&directory, &sources, &cables, &broker, [&of_daemons, &of_broker])?;
+        let config = configured(
+            &directory,
+            &sources,
+            &cables,
+            &broker,
+            [&of_daemons, &of_broker],
+        )?;
         let site = Self {
             nodes,
             cables,
@@ -167,7 +190,9 @@ impl Site {
 
     /// Starts the broker after its end.
     pub fn start_broker(&mut self) -> Result<()> {
-        let Self { broker, to_broker, .. } = self;
+        let Self {
+            broker, to_broker, ..
+        } = self;
         to_broker.far().enter(|| broker.start())?
     }
 
@@ -176,7 +201,8 @@ impl Site {
     }
 
     fn ask_broker(&self, what: &str) -> Result<Value> {
-        let [ca, cert, key] = ["authority", "client", "client-key"].map(|name| text(&self.of_broker, name));
+        let [ca, cert, key] =
+            ["authority", "client", "client-key"].map(|name| text(&self.of_broker, name));
         self.at_center(|| python(CLIENT, &[&self.broker.url(), &ca, &cert, &key, what]))
     }
 }
@@ -193,7 +219,9 @@ fn configured(
     broker: &NatsServer,
     [of_daemons, of_broker]: [&Certificates; 2],
 ) -> Result<PathBuf> {
-    let servers = cables.iter().map(|cable| format!("https://{}:{PORT}", cable.address()));
+    let servers = cables
+        .iter()
+        .map(|cable| format!("https://{}:{PORT}", cable.address()));
     let servers: Vec<String> = servers.collect();
     let access = |files: &Certificates| {
         let [ca, cert, key] = ["authority", "client", "client-key"].map(|name| text(files, name));

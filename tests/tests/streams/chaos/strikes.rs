@@ -17,7 +17,8 @@ use crate::scene::{COLLECTOR, Stream};
 pub const ROUNDS: u64 = 100;
 /// In a full run, the first of this many cuts lasts longer than the timeouts of clients.
 const LONG_CUTS: u64 = 12;
-/// Longer than the five seconds that a request to the broker may take, and than the minute of one to a daemon.
+/// Longer than the five seconds that a request to the broker may take, and than the minute of one
+/// to a daemon.
 const LONG: [Duration; 2] = [Duration::from_secs(7), Duration::from_secs(65)];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,7 +72,15 @@ impl<'a> Chaos<'a> {
         let stream = Some(site.stream()?);
         let (acknowledged, layouts) = ([0; NODES.len()], [0; NODES.len()]);
         let (random, done) = (Random::new(), BTreeMap::new());
-        Ok(Self { site, random, stream, acknowledged, layouts, done, counted: [0; 2] })
+        Ok(Self {
+            site,
+            random,
+            stream,
+            acknowledged,
+            layouts,
+            done,
+            counted: [0; 2],
+        })
     }
 
     /// Strikes once with each of these, in any order.
@@ -83,7 +92,8 @@ impl<'a> Chaos<'a> {
             self.wait_until_acknowledged(node)?;
             self.pass();
             println!("{strike:?} at {}", NODES[node]);
-            self.strike(strike, node).with_context(|| format!("{strike:?} at {}", NODES[node]))?;
+            self.strike(strike, node)
+                .with_context(|| format!("{strike:?} at {}", NODES[node]))?;
             *self.done.entry(strike).or_default() += 1;
         }
         Ok(())
@@ -101,8 +111,8 @@ impl<'a> Chaos<'a> {
         Ok(())
     }
 
-    /// Waits for at most the length of a window, so that a strike finds a half-written file, or a batch
-    /// before its acknowledgement.
+    /// Waits for at most the length of a window, so that a strike finds a half-written file, or a
+    /// batch before its acknowledgement.
     fn pass(&mut self) {
         thread::sleep(Duration::from_millis(self.random.below(200)));
     }
@@ -139,12 +149,18 @@ impl<'a> Chaos<'a> {
             }
             Strike::RenewDaemons => {
                 self.site.of_daemons.renew()?;
-                self.site.nodes.iter().for_each(|node| node.daemon().signal(libc::SIGHUP));
+                self.site
+                    .nodes
+                    .iter()
+                    .for_each(|node| node.daemon().signal(libc::SIGHUP));
             }
             Strike::ReplaceLayout => {
                 self.layouts[node] += 1;
                 let config = layout(self.layouts[node]);
-                self.site.nodes[node].daemon().put("/v1/probes/p", &config).expect(200);
+                self.site.nodes[node]
+                    .daemon()
+                    .put("/v1/probes/p", &config)
+                    .expect(200);
             }
         }
         Ok(())
@@ -153,24 +169,44 @@ impl<'a> Chaos<'a> {
     /// Kills the stream, and notes what it has counted.
     pub fn end(&mut self) -> Result<()> {
         let stream = self.stream.take().context("the stream runs")?;
-        let names = ["twinprobe_stream_repeats_total", "twinprobe_stream_gaps_total"];
+        let names = [
+            "twinprobe_stream_repeats_total",
+            "twinprobe_stream_gaps_total",
+        ];
         let counted = self.site.at_center(|| {
-            names.iter().map(|name| stream.sample(&format!("{name}{{"))).collect::<Result<Vec<_>>>()
+            names
+                .iter()
+                .map(|name| stream.sample(&format!("{name}{{")))
+                .collect::<Result<Vec<_>>>()
         })?;
-        self.counted.iter_mut().zip(counted).for_each(|(sum, count)| *sum += count as u64);
+        self.counted
+            .iter_mut()
+            .zip(counted)
+            .for_each(|(sum, count)| *sum += count as u64);
         stream.kill()
     }
 
     /// Chooses the end and the time of a cut.
     fn cut(&mut self, strike: Strike, long: Duration) -> (CableEnd, Duration) {
-        let end = if self.random.below(2) == 0 { CableEnd::Near } else { CableEnd::Far };
+        let end = if self.random.below(2) == 0 {
+            CableEnd::Near
+        } else {
+            CableEnd::Far
+        };
         let before = self.done.get(&strike).copied().unwrap_or_default();
         let is_long = scaled(1, ROUNDS) >= ROUNDS && before % LONG_CUTS == 0;
-        (end, if is_long { long } else { Duration::from_millis(200 + self.random.below(800)) })
+        (
+            end,
+            if is_long {
+                long
+            } else {
+                Duration::from_millis(200 + self.random.below(800))
+            },
+        )
     }
 
-    /// The disk of the broker is full until the stream has noticed. The broker must start again, because
-    /// after that it stores nothing more.
+    /// The disk of the broker is full until the stream has noticed. The broker must start again,
+    /// because after that it stores nothing more.
     fn fill_broker(&mut self) -> Result<()> {
         let Self { site, stream, .. } = self;
         let stream = stream.as_ref().context("the stream runs")?;

@@ -1,4 +1,5 @@
-//! IPFIX: nfdump, goflow2, tshark and python3-ipfix agree with the documents, and each window arrives, over all kills.
+//! IPFIX: nfdump, goflow2, tshark and python3-ipfix agree with the documents, and each window
+//! arrives, over all kills.
 
 mod reading;
 
@@ -26,20 +27,20 @@ use crate::flows::{FlowNode, send_all};
 use crate::scene::{Node, Stream, configuration, free_port};
 use crate::tables::layouts::{close, counting};
 use reading::{
-    Running, SeenFlow, by_goflow2, by_nfdump, by_python, collected, collector, flows_of, millisecond,
-    of_documents,
+    Running, SeenFlow, by_goflow2, by_nfdump, by_python, collected, collector, flows_of,
+    millisecond, of_documents,
 };
 
 /// Packets of IPv4 without a link layer, in captures.
 const RAW: u32 = 228;
 const MTU: usize = 1500;
 
-/// Runs a stream to its end, with a configuration for a receiver. Returns the datagrams that it sends.
+/// Runs a stream to its end, with a configuration for a receiver. Returns the datagrams that it
+/// sends.
 fn datagrams(configuration: impl FnOnce(&Value) -> Result<PathBuf>) -> Result<Vec<Vec<u8>>> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     socket.set_read_timeout(Some(Duration::from_millis(100)))?;
-    let to =
-        json!({ "ipfix": { "collector": socket.local_addr()?.to_string(), "transport": "udp", "mtu": MTU } });
+    let to = json!({ "ipfix": { "collector": socket.local_addr()?.to_string(), "transport": "udp", "mtu": MTU } });
     let config = configuration(&to)?;
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -73,7 +74,12 @@ fn capture(messages: &[Vec<u8>]) -> Vec<u8> {
             packet.extend(u16::to_be_bytes(word));
         }
         packet.extend(message);
-        append(&mut file, 1_800_000_000_000_000_000 + time as u64 * 1_000, packet.len() as u32, &packet);
+        append(
+            &mut file,
+            1_800_000_000_000_000_000 + time as u64 * 1_000,
+            packet.len() as u32,
+            &packet,
+        );
     }
     file
 }
@@ -84,19 +90,28 @@ fn through_nfcapd(messages: &[Vec<u8>], directory: &Path) -> Result<Vec<SeenFlow
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     let port = free_port()?;
     let mut command = Command::new("nfcapd");
-    command.args(["-b", "127.0.0.1", "-p", &port.to_string(), "-w"]).arg(directory);
+    command
+        .args(["-b", "127.0.0.1", "-p", &port.to_string(), "-w"])
+        .arg(directory);
     let mut nfcapd = Running(command.spawn().context("nfcapd runs")?);
     let queue = || -> Result<Option<u64>> {
         let table = fs::read_to_string("/proc/net/udp")?;
         let local = format!(":{port:04X}");
-        let line = table
-            .lines()
-            .find(|line| line.split_whitespace().nth(1).is_some_and(|part| part.ends_with(&local)));
-        let queued =
-            line.and_then(|line| line.split_whitespace().nth(4)).and_then(|queues| queues.split(':').nth(1));
-        queued.map(|queued| u64::from_str_radix(queued, 16).context("a length")).transpose()
+        let line = table.lines().find(|line| {
+            line.split_whitespace()
+                .nth(1)
+                .is_some_and(|part| part.ends_with(&local))
+        });
+        let queued = line
+            .and_then(|line| line.split_whitespace().nth(4))
+            .and_then(|queues| queues.split(':').nth(1));
+        queued
+            .map(|queued| u64::from_str_radix(queued, 16).context("a length"))
+            .transpose()
     };
-    wait_for("nfcapd", PATIENCE, || queue()?.context("it does not listen"))?;
+    wait_for("nfcapd", PATIENCE, || {
+        queue()?.context("it does not listen")
+    })?;
     for message in messages {
         socket.send_to(message, ("127.0.0.1", port))?;
         wait_for("nfcapd's queue", PATIENCE, || {
@@ -113,18 +128,36 @@ fn through_nfcapd(messages: &[Vec<u8>], directory: &Path) -> Result<Vec<SeenFlow
 fn by_tshark(capture: &Path, field: &str) -> Result<Vec<String>> {
     let mut command = Command::new("tshark");
     command
-        .args(["-d", "udp.port==4739,cflow", "-T", "fields", "-E", "occurrence=a", "-e", field, "-r"])
+        .args([
+            "-d",
+            "udp.port==4739,cflow",
+            "-T",
+            "fields",
+            "-E",
+            "occurrence=a",
+            "-e",
+            field,
+            "-r",
+        ])
         .arg(capture);
     let output = command.output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let text = String::from_utf8(output.stdout)?;
-    let mut found: Vec<String> =
-        text.split(['\n', ',']).map(str::to_owned).filter(|value| !value.is_empty()).collect();
+    let mut found: Vec<String> = text
+        .split(['\n', ','])
+        .map(str::to_owned)
+        .filter(|value| !value.is_empty())
+        .collect();
     found.sort();
     Ok(found)
 }
 
-/// Everybody reads the same flows from datagrams: the documents, nfdump, goflow2, python3-ipfix and tshark.
+/// Everybody reads the same flows from datagrams: the documents, nfdump, goflow2, python3-ipfix and
+/// tshark.
 #[test]
 fn collectors_agree_with_the_documents() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -148,7 +181,11 @@ fn collectors_agree_with_the_documents() -> Result<()> {
     the_rest_agrees(&records, &documents)?;
     let file = directory.path().join("messages.pcap");
     fs::write(&file, capture(&messages))?;
-    for wrong in ["_ws.malformed", "cflow.unexpected_sequence_number", "cflow.no_template_found"] {
+    for wrong in [
+        "_ws.malformed",
+        "cflow.unexpected_sequence_number",
+        "cflow.no_template_found",
+    ] {
         ensure!(by_tshark(&file, wrong)?.is_empty(), "{wrong}");
     }
     let numbers = |field: fn(&SeenFlow) -> u64| {
@@ -156,20 +193,33 @@ fn collectors_agree_with_the_documents() -> Result<()> {
         found.sort();
         found
     };
-    assert_eq!(by_tshark(&file, "cflow.packets")?, numbers(|flow| flow.packets));
-    assert_eq!(by_tshark(&file, "cflow.octets")?, numbers(|flow| flow.octets));
-    assert_eq!(by_tshark(&file, "cflow.srcport")?, numbers(|flow| flow.ports.0));
-    assert_eq!(by_tshark(&file, "cflow.dstport")?, numbers(|flow| flow.ports.1));
+    assert_eq!(
+        by_tshark(&file, "cflow.packets")?,
+        numbers(|flow| flow.packets)
+    );
+    assert_eq!(
+        by_tshark(&file, "cflow.octets")?,
+        numbers(|flow| flow.octets)
+    );
+    assert_eq!(
+        by_tshark(&file, "cflow.srcport")?,
+        numbers(|flow| flow.ports.0)
+    );
+    assert_eq!(
+        by_tshark(&file, "cflow.dstport")?,
+        numbers(|flow| flow.ports.1)
+    );
     let names = by_tshark(&file, "cflow.information_element_name")?;
     ensure!(
-        names.contains(&"windowSequence".to_owned()) && names.contains(&"unaccounted.not_ipv4".to_owned()),
+        names.contains(&"windowSequence".to_owned())
+            && names.contains(&"unaccounted.not_ipv4".to_owned()),
         "{names:?}"
     );
     Ok(())
 }
 
-/// A tag of the source gives a field its element. A name without an element is refused, with the field and
-/// similar names.
+/// A tag of the source gives a field its element. A name without an element is refused, with the
+/// field and similar names.
 #[test]
 fn a_tag_names_the_element_of_a_field() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -178,18 +228,39 @@ fn a_tag_names_the_element_of_a_field() -> Result<()> {
         let tag = format!("__attribute__((btf_decl_tag(\"ie(\\\"{element}\\\")\")))");
         counting(&format!("__u64 packets; __u32 largest {tag};"))
     };
-    let refused = node.daemon().put("/v1/probes/q", &tagged("tcpWindowSise")).expect(422);
-    let words =
-        ["field largest of the value of map counts", "tcpWindowSise", "the nearest are tcpWindowSize"];
-    ensure!(words.iter().all(|words| refused.text().contains(words)), "{}", refused.text());
-    node.daemon().put("/v1/probes/q", &tagged("tcpWindowSize")).expect(201);
-    Generator::new(node.topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
+    let refused = node
+        .daemon()
+        .put("/v1/probes/q", &tagged("tcpWindowSise"))
+        .expect(422);
+    let words = [
+        "field largest of the value of map counts",
+        "tcpWindowSise",
+        "the nearest are tcpWindowSize",
+    ];
+    ensure!(
+        words.iter().all(|words| refused.text().contains(words)),
+        "{}",
+        refused.text()
+    );
+    node.daemon()
+        .put("/v1/probes/q", &tagged("tcpWindowSize"))
+        .expect(201);
+    Generator::new(
+        node.topology.generator(),
+        "gen0",
+        GeneratorOptions::default(),
+    )?
+    .send(10)?;
     close(&node, "q");
-    let messages = datagrams(|to| configuration(directory.path(), &[&node], &json!([to]), &json!({})))?;
+    let messages =
+        datagrams(|to| configuration(directory.path(), &[&node], &json!([to]), &json!({})))?;
     let file = directory.path().join("messages.ipfix");
     fs::write(&file, messages.concat())?;
     let records = by_python(&[file])?;
-    let record = records.iter().find(|record| record.get("tcpWindowSize").is_some()).context("a record")?;
+    let record = records
+        .iter()
+        .find(|record| record.get("tcpWindowSize").is_some())
+        .context("a record")?;
     ensure!(record["packetDeltaCount"] == json!(10), "{record}");
     Ok(())
 }
@@ -198,34 +269,63 @@ fn a_tag_names_the_element_of_a_field() -> Result<()> {
 fn the_rest_agrees(records: &[Value], documents: &[Value]) -> Result<()> {
     for document in documents {
         let seq = &document["window"]["seq"];
-        let of_window: Vec<&Value> =
-            records.iter().filter(|record| record["windowSequence"] == *seq).collect();
+        let of_window: Vec<&Value> = records
+            .iter()
+            .filter(|record| record["windowSequence"] == *seq)
+            .collect();
         let window = of_window
             .iter()
             .find(|record| record.get("windowRecords").is_some())
             .context("a window's record")?;
-        ensure!(window["windowRecords"] == json!(of_window.len() - 1), "{window}");
-        for (field, name) in [("node", "node"), ("probe", "probe"), ("instance", "instance")] {
-            ensure!(of_window.iter().all(|record| record[field] == document[name]), "{field} of {window}");
+        ensure!(
+            window["windowRecords"] == json!(of_window.len() - 1),
+            "{window}"
+        );
+        for (field, name) in [
+            ("node", "node"),
+            ("probe", "probe"),
+            ("instance", "instance"),
+        ] {
+            ensure!(
+                of_window
+                    .iter()
+                    .all(|record| record[field] == document[name]),
+                "{field} of {window}"
+            );
         }
         let end = document["window"]["end"].as_str().context("an end")?;
         let shown = window["windowEnd"].as_str().context("an end")?;
         ensure!(millisecond(shown) == millisecond(end), "{shown} {end}");
-        let sum = |records: &mut dyn Iterator<Item = &Value>| records.filter_map(named::number).sum::<u64>();
-        let entries =
-            |table: &str| document["ingress"][table]["entries"].as_array().cloned().unwrap_or_default();
+        let sum = |records: &mut dyn Iterator<Item = &Value>| {
+            records.filter_map(named::number).sum::<u64>()
+        };
+        let entries = |table: &str| {
+            document["ingress"][table]["entries"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default()
+        };
         let both: Vec<Value> = [entries("flows"), entries("flows_ipv6")].concat();
         let frames = sum(&mut both.iter().map(|entry| &entry["value"]["IN_BYTES"]));
         ensure!(
-            sum(&mut of_window.iter().map(|record| &record["layer2OctetDeltaCount"])) == frames,
+            sum(&mut of_window
+                .iter()
+                .map(|record| &record["layer2OctetDeltaCount"]))
+                == frames,
             "{frames}"
         );
         let ended = sum(&mut both.iter().map(|entry| &entry["value"]["END_REASON"]));
-        ensure!(sum(&mut of_window.iter().map(|record| &record["flowEndReason"])) == ended, "{ended}");
+        ensure!(
+            sum(&mut of_window.iter().map(|record| &record["flowEndReason"])) == ended,
+            "{ended}"
+        );
         for member in ["table_full", "not_ipv4"] {
             let counted = &entries("unaccounted")[0]["value"][member];
             let name = format!("unaccounted.{member}");
-            let seen: Vec<&Value> = of_window.iter().filter_map(|record| record.get(&name)).collect();
+            let seen: Vec<&Value> = of_window
+                .iter()
+                .filter_map(|record| record.get(&name))
+                .collect();
             ensure!(seen == [counted], "{name}: {seen:?} {counted}");
         }
     }
@@ -235,7 +335,10 @@ fn the_rest_agrees(records: &[Value], documents: &[Value]) -> Result<()> {
 /// Returns the packets that records of distinct windows have, by window.
 fn packets_by_window(records: &[Value]) -> BTreeMap<(String, u64), u64> {
     let mut distinct = BTreeMap::new();
-    for record in records.iter().filter(|record| record.get("packetDeltaCount").is_some()) {
+    for record in records
+        .iter()
+        .filter(|record| record.get("packetDeltaCount").is_some())
+    {
         let seq = record["windowSequence"].as_u64().unwrap_or_default();
         let instance = record["instance"].as_str().unwrap_or_default().to_owned();
         // A repeated window has the same records again.
@@ -255,22 +358,31 @@ fn packets_of(documents: &[Value]) -> Result<BTreeMap<(String, u64), u64>> {
     let mut found = BTreeMap::new();
     for document in documents {
         let seq = document["window"]["seq"].as_u64().context("seq")?;
-        let instance = document["instance"].as_str().context("instance")?.to_owned();
-        let packets = of_documents(std::slice::from_ref(document))?.iter().map(|flow| flow.packets).sum();
+        let instance = document["instance"]
+            .as_str()
+            .context("instance")?
+            .to_owned();
+        let packets = of_documents(std::slice::from_ref(document))?
+            .iter()
+            .map(|flow| flow.packets)
+            .sum();
         found.insert((instance, seq), packets);
     }
     Ok(found)
 }
 
-/// Stream and collector are killed at any moment. The collector has each window at least once, and all that was sent.
+/// Stream and collector are killed at any moment. The collector has each window at least once, and
+/// all that was sent.
 #[test]
 fn each_window_arrives_over_tcp_whatever_is_killed() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let kept = directory.path().join("kept");
     let node = FlowNode::new()?;
     let port = free_port()?;
-    let config = node
-        .configuration(directory.path(), &json!({ "ipfix": { "collector": format!("127.0.0.1:{port}") } }))?;
+    let config = node.configuration(
+        directory.path(),
+        &json!({ "ipfix": { "collector": format!("127.0.0.1:{port}") } }),
+    )?;
     let mut collecting = collector(port, &kept, &[])?;
     let mut stream = Stream::start(&config)?;
     let mut documents = Vec::new();
@@ -287,7 +399,11 @@ fn each_window_arrives_over_tcp_whatever_is_killed() -> Result<()> {
             collecting = collector(port, &kept, &[])?;
         }
         wait_for("the collector", PATIENCE, || {
-            ensure!(node.unacknowledged() == 0, "{} windows are left", node.unacknowledged());
+            ensure!(
+                node.unacknowledged() == 0,
+                "{} windows are left",
+                node.unacknowledged()
+            );
             Ok(())
         })?;
     }
@@ -299,8 +415,11 @@ fn each_window_arrives_over_tcp_whatever_is_killed() -> Result<()> {
 /// A server of another protocol also closes the connection, but it answers before.
 #[test]
 fn a_server_of_another_protocol_confirms_nothing() -> Result<()> {
-    let (directory, node, listener) =
-        (tempfile::tempdir()?, FlowNode::new()?, TcpListener::bind("127.0.0.1:0")?);
+    let (directory, node, listener) = (
+        tempfile::tempdir()?,
+        FlowNode::new()?,
+        TcpListener::bind("127.0.0.1:0")?,
+    );
     node.window()?;
     let address = listener.local_addr()?.to_string();
     thread::spawn(move || -> Result<()> {
@@ -311,35 +430,55 @@ fn a_server_of_another_protocol_confirms_nothing() -> Result<()> {
         }
         Ok(())
     });
-    let sent =
-        send_all(&node.configuration(directory.path(), &json!({ "ipfix": { "collector": address } }))?);
+    let sent = send_all(&node.configuration(
+        directory.path(),
+        &json!({ "ipfix": { "collector": address } }),
+    )?);
     ensure!(
-        sent.as_ref().is_err_and(|error| error.to_string().contains("is this the right port?")),
+        sent.as_ref()
+            .is_err_and(|error| error.to_string().contains("is this the right port?")),
         "{sent:?}"
     );
     ensure!(node.unacknowledged() == 1, "nothing is acknowledged");
     Ok(())
 }
 
-/// TLS: a collector whose certificate has no signature of an authority gets nothing. A collector that refuses the
-/// stream also gets nothing.
+/// TLS: a collector whose certificate has no signature of an authority gets nothing. A collector
+/// that refuses the stream also gets nothing.
 #[test]
 fn tls_needs_authorities_on_both_sides() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let files = Certificates::new(directory.path())?;
-    let (node, port, kept) = (FlowNode::new()?, free_port()?, directory.path().join("kept"));
+    let (node, port, kept) = (
+        FlowNode::new()?,
+        free_port()?,
+        directory.path().join("kept"),
+    );
     let documents = [node.window()?];
-    let _collector =
-        collector(port, &kept, &["server", "server-key", "authority"].map(|name| files.path(name)))?;
-    wait_for("the collector", PATIENCE, || Ok(TcpStream::connect(("127.0.0.1", port)).map(drop)?))?;
+    let _collector = collector(
+        port,
+        &kept,
+        &["server", "server-key", "authority"].map(|name| files.path(name)),
+    )?;
+    wait_for("the collector", PATIENCE, || {
+        Ok(TcpStream::connect(("127.0.0.1", port)).map(drop)?)
+    })?;
     let to = |ca: &str| json!({ "ipfix": { "collector": format!("127.0.0.1:{port}"), "transport": "tls", "ca": files.path(ca) } });
     let mut shown = to("authority");
     shown["ipfix"]["cert"] = json!(files.path("client"));
     shown["ipfix"]["key"] = json!(files.path("client-key"));
-    // TLS 1.3: a client without a certificate learns of its refusal only when the collector ends the connection.
-    for (refused, words) in [(to("other"), "certificate"), (to("authority"), "failed attempts")] {
+    // TLS 1.3: a client without a certificate learns of its refusal only when the collector ends
+    // the connection.
+    for (refused, words) in [
+        (to("other"), "certificate"),
+        (to("authority"), "failed attempts"),
+    ] {
         let sent = send_all(&node.configuration(directory.path(), &refused)?);
-        ensure!(sent.as_ref().is_err_and(|error| error.to_string().contains(words)), "{sent:?}");
+        ensure!(
+            sent.as_ref()
+                .is_err_and(|error| error.to_string().contains(words)),
+            "{sent:?}"
+        );
         ensure!(node.unacknowledged() == 1, "nothing is acknowledged");
     }
     send_all(&node.configuration(directory.path(), &shown)?)?;

@@ -11,7 +11,10 @@ use serde_json::Value;
 use twinprobe_tests::named;
 use twinprobe_tests::servers::tool;
 
-const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/streams/ipfix/reading.py");
+const SCRIPT: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/streams/ipfix/reading.py"
+);
 /// The interpreter for Debian's packages.
 const PYTHON: &str = "/usr/bin/python3";
 
@@ -54,13 +57,19 @@ pub fn of_documents(documents: &[Value]) -> Result<Vec<SeenFlow>> {
     let mut found = Vec::new();
     for document in documents {
         for (table, family) in [("flows", "IPV4"), ("flows_ipv6", "IPV6")] {
-            for entry in document["ingress"][table]["entries"].as_array().context("entries")? {
+            for entry in document["ingress"][table]["entries"]
+                .as_array()
+                .context("entries")?
+            {
                 let (key, value) = (&entry["key"], &entry["value"]);
                 let number = |part: &Value, name: &str| {
                     named::number(&part[name]).with_context(|| format!("{name} in {entry}"))
                 };
                 let text = |part: &Value, name: &str| {
-                    part[name].as_str().map(str::to_owned).with_context(|| format!("{name} in {entry}"))
+                    part[name]
+                        .as_str()
+                        .map(str::to_owned)
+                        .with_context(|| format!("{name} in {entry}"))
                 };
                 found.push(SeenFlow {
                     source: text(key, &format!("{family}_SRC_ADDR"))?,
@@ -91,8 +100,16 @@ pub fn millisecond(time: &str) -> String {
 
 /// Returns the records of these files, as python3-ipfix reads them.
 pub fn by_python(files: &[PathBuf]) -> Result<Vec<Value>> {
-    let output = Command::new(PYTHON).arg(SCRIPT).arg("read").args(files).output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new(PYTHON)
+        .arg(SCRIPT)
+        .arg("read")
+        .args(files)
+        .output()?;
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let read: Value = serde_json::from_slice(&output.stdout)?;
     ensure!(read["types"].as_u64() > Some(10), "{}", read["types"]);
     Ok(read["records"].as_array().context("records")?.clone())
@@ -101,7 +118,11 @@ pub fn by_python(files: &[PathBuf]) -> Result<Vec<Value>> {
 /// Returns the flows that goflow2 finds in a file.
 pub fn by_goflow2(file: &Path) -> Result<Vec<SeenFlow>> {
     let output = Command::new(tool("bin/goflow2")?).arg(file).output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let mut found: Vec<SeenFlow> = serde_json::from_slice(&output.stdout)?;
     found.sort();
     Ok(found)
@@ -111,29 +132,50 @@ pub fn by_goflow2(file: &Path) -> Result<Vec<SeenFlow>> {
 pub fn collector(port: u16, directory: &Path, tls: &[PathBuf]) -> Result<Running> {
     fs::create_dir_all(directory)?;
     let mut command = Command::new(PYTHON);
-    command.arg(SCRIPT).args(["collect", &port.to_string()]).arg(directory).args(tls);
+    command
+        .arg(SCRIPT)
+        .args(["collect", &port.to_string()])
+        .arg(directory)
+        .args(tls);
     Ok(Running(command.stdin(Stdio::null()).spawn()?))
 }
 
 /// The files of a collector, in the order of their connections.
 pub fn collected(directory: &Path) -> Result<Vec<PathBuf>> {
-    let files = fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<Result<BTreeSet<_>>>()?;
-    Ok(files.into_iter().filter(|path| path.extension().is_some_and(|end| end == "ipfix")).collect())
+    let files = fs::read_dir(directory)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<BTreeSet<_>>>()?;
+    Ok(files
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|end| end == "ipfix"))
+        .collect())
 }
 
 /// Returns the flows among records of python3-ipfix.
 pub fn flows_of(records: &[Value]) -> Result<Vec<SeenFlow>> {
     let mut found = Vec::new();
-    for record in records.iter().filter(|record| record.get("packetDeltaCount").is_some()) {
-        let number = |name: &str| record[name].as_u64().with_context(|| format!("{name} in {record}"));
+    for record in records
+        .iter()
+        .filter(|record| record.get("packetDeltaCount").is_some())
+    {
+        let number = |name: &str| {
+            record[name]
+                .as_u64()
+                .with_context(|| format!("{name} in {record}"))
+        };
         let text = |names: [&str; 2]| {
             let found = names.iter().find_map(|name| record[name].as_str());
-            found.map(str::to_owned).with_context(|| format!("{names:?} in {record}"))
+            found
+                .map(str::to_owned)
+                .with_context(|| format!("{names:?} in {record}"))
         };
         found.push(SeenFlow {
             source: text(["sourceIPv4Address", "sourceIPv6Address"])?,
             destination: text(["destinationIPv4Address", "destinationIPv6Address"])?,
-            ports: (number("sourceTransportPort")?, number("destinationTransportPort")?),
+            ports: (
+                number("sourceTransportPort")?,
+                number("destinationTransportPort")?,
+            ),
             protocol: number("protocolIdentifier")?,
             packets: number("packetDeltaCount")?,
             octets: number("octetDeltaCount")?,
@@ -151,11 +193,21 @@ pub fn flows_of(records: &[Value]) -> Result<Vec<SeenFlow>> {
 pub fn by_nfdump(directory: &Path) -> Result<Vec<SeenFlow>> {
     const FORMAT: &str = "fmt:%sa,%da,%sp,%dp,%pr,%pkt,%byt,%tos,%flg,%ts,%te";
     let mut command = Command::new("nfdump");
-    command.env("TZ", "UTC").args(["-6", "-N", "-q", "-o", FORMAT, "-R"]).arg(directory);
+    command
+        .env("TZ", "UTC")
+        .args(["-6", "-N", "-q", "-o", FORMAT, "-R"])
+        .arg(directory);
     let output = command.output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let mut found = Vec::new();
-    for line in String::from_utf8(output.stdout)?.lines().filter(|line| !line.trim().is_empty()) {
+    for line in String::from_utf8(output.stdout)?
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+    {
         let parts: Vec<&str> = line.split(',').map(str::trim).collect();
         let number = |at: usize| parts[at].parse::<u64>().with_context(|| line.to_owned());
         ensure!(parts.len() == 11, "{line}");
@@ -186,5 +238,9 @@ fn flags(text: &str) -> u64 {
     if let Some(number) = text.strip_prefix("0x") {
         return u64::from_str_radix(number, 16).unwrap_or(u64::MAX);
     }
-    text.bytes().rev().enumerate().map(|(bit, letter)| u64::from(letter != b'.') << bit).sum()
+    text.bytes()
+        .rev()
+        .enumerate()
+        .map(|(bit, letter)| u64::from(letter != b'.') << bit)
+        .sum()
 }

@@ -31,8 +31,14 @@ fn victoria(directory: &Path, place: &Namespace) -> Result<Server> {
         "-search.latencyOffset=1ms".to_owned(),
         "-search.disableCache".to_owned(),
     ];
-    place
-        .enter(|| Server::start(Path::new("/usr/bin/victoria-metrics"), arguments.into(), 8428, directory))?
+    place.enter(|| {
+        Server::start(
+            Path::new("/usr/bin/victoria-metrics"),
+            arguments.into(),
+            8428,
+            directory,
+        )
+    })?
 }
 
 /// A Prometheus that accepts remote writes, and scrapes the daemon as well.
@@ -47,7 +53,14 @@ fn prometheus(directory: &Path, place: &Namespace) -> Result<Server> {
         format!("--web.listen-address={SERVER}"),
         "--web.enable-remote-write-receiver".to_owned(),
     ];
-    place.enter(|| Server::start(Path::new("/usr/bin/prometheus"), arguments.into(), 8428, directory))?
+    place.enter(|| {
+        Server::start(
+            Path::new("/usr/bin/prometheus"),
+            arguments.into(),
+            8428,
+            directory,
+        )
+    })?
 }
 
 fn now() -> Result<u64> {
@@ -56,13 +69,21 @@ fn now() -> Result<u64> {
 
 /// A moment in the form of requests.
 fn moment(second: u64) -> Result<String> {
-    let output =
-        std::process::Command::new("date").args(["-u", "-d", &format!("@{second}"), "+%FT%TZ"]).output()?;
+    let output = std::process::Command::new("date")
+        .args(["-u", "-d", &format!("@{second}"), "+%FT%TZ"])
+        .output()?;
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-/// Stores a page in the form of a server that scrapes each minute, over a step that begins with `second`.
-fn store(place: &Namespace, directory: &Path, page: &str, instance: &str, second: u64) -> Result<()> {
+/// Stores a page in the form of a server that scrapes each minute, over a step that begins with
+/// `second`.
+fn store(
+    place: &Namespace,
+    directory: &Path,
+    page: &str,
+    instance: &str,
+    second: u64,
+) -> Result<()> {
     let path = directory.join("page");
     let samples = page.lines().filter(|line| !line.starts_with('#'));
     let scraped = samples.flat_map(|line| {
@@ -72,7 +93,12 @@ fn store(place: &Namespace, directory: &Path, page: &str, instance: &str, second
     let labels = format!("extra_label=job=twinprobe&extra_label=instance={instance}");
     let url = format!("http://{SERVER}/api/v1/import/prometheus?{labels}");
     let body = format!("@{}", path.display());
-    place.output("curl", &["-sS", "--fail-with-body", "--data-binary", &body, &url]).map(drop)
+    place
+        .output(
+            "curl",
+            &["-sS", "--fail-with-body", "--data-binary", &body, &url],
+        )
+        .map(drop)
 }
 
 /// Returns two sums over a chart: the sum over its keys, and the sum over all other keys.
@@ -82,34 +108,66 @@ fn sums(chart: &Value) -> (u64, u64) {
     (series.map(total).sum(), total(&chart["others"]))
 }
 
-/// Counters that a server has scraped hours ago. Another node has the same probe, and the same keys.
+/// Counters that a server has scraped hours ago. Another node has the same probe, and the same
+/// keys.
 #[test]
 fn history_has_what_was_scraped_of_this_node() -> Result<()> {
     let (directory, node) = (tempfile::tempdir()?, Node::with("gw-1.example", &HISTORY)?);
     let place = node.topology.monitor();
     let mut server = victoria(directory.path(), place)?;
     let config = probes::configuration("top-talkers", "mon0")?;
-    node.daemon().put("/v1/probes/top-talkers", &config).expect(201);
-    let spread = Spread { addresses: SOURCES as u32, ports: 1, ..Spread::default() };
-    let options = GeneratorOptions { spread, ..GeneratorOptions::default() };
+    node.daemon()
+        .put("/v1/probes/top-talkers", &config)
+        .expect(201);
+    let spread = Spread {
+        addresses: SOURCES as u32,
+        ports: 1,
+        ..Spread::default()
+    };
+    let options = GeneratorOptions {
+        spread,
+        ..GeneratorOptions::default()
+    };
     let mut generator = Generator::new(node.topology.generator(), "gen0", options)?;
     let begin = (now()? - 6 * 3_600) / STEP * STEP;
-    for (point, packets) in [SOURCES, 500 * SOURCES, 100 * SOURCES, 0, 300 * SOURCES].into_iter().enumerate()
+    for (point, packets) in [SOURCES, 500 * SOURCES, 100 * SOURCES, 0, 300 * SOURCES]
+        .into_iter()
+        .enumerate()
     {
         generator.send(packets)?;
-        let (page, second) =
-            (node.daemon().get("/metrics").expect(200).text().to_owned(), begin + point as u64 * STEP);
+        let (page, second) = (
+            node.daemon().get("/metrics").expect(200).text().to_owned(),
+            begin + point as u64 * STEP,
+        );
         ensure!(page.contains("node=\"gw-1.example\""), "{page}");
         store(place, directory.path(), &page, "gw-1:9470", second)?;
         // A second server that scrapes the same target adds nothing.
-        store(place, directory.path(), &page, "gw-1:9470&extra_label=replica=b", second)?;
+        store(
+            place,
+            directory.path(),
+            &page,
+            "gw-1:9470&extra_label=replica=b",
+            second,
+        )?;
         // The other node counts ten times as much, so that the largest would be its numbers.
-        let more = |line: &str| format!("{line}{}\n", if line.starts_with("net_") { "0" } else { "" });
-        let other: String = page.replace("gw-1.example", "gw-2.example").lines().map(more).collect();
+        let more = |line: &str| {
+            format!(
+                "{line}{}\n",
+                if line.starts_with("net_") { "0" } else { "" }
+            )
+        };
+        let other: String = page
+            .replace("gw-1.example", "gw-2.example")
+            .lines()
+            .map(more)
+            .collect();
         store(place, directory.path(), &other, "gw-2:9470", second + 1)?;
     }
     let [from, to] = [begin + STEP, begin + 5 * STEP].map(moment);
-    let range = format!("direction=ingress&field=packets&step=10m&from={}&to={}", from?, to?);
+    let range = format!(
+        "direction=ingress&field=packets&step=10m&from={}&to={}",
+        from?, to?
+    );
     let path = format!("/v1/probes/top-talkers/series/history?metric=talker&top=5&{range}");
     let chart = wait_for("the samples", PATIENCE, || {
         let answer = node.daemon().get(&path);
@@ -118,27 +176,65 @@ fn history_has_what_was_scraped_of_this_node() -> Result<()> {
         ensure!(sums(&chart) == (5 * 900, 15 * 900), "{chart}");
         Ok(chart)
     })?;
-    ensure!(chart["source"] == SERVER && chart["shows"] == "increase" && chart["windows"] == 0, "{chart}");
-    ensure!(chart["seconds"] == json!([600.0, 600.0, 600.0, 600.0]), "{chart}");
-    ensure!(chart["series"][0]["values"] == json!([500, 100, 0, 300]), "{chart}");
-    ensure!(chart["series"][0]["key"].as_str().is_some_and(|key| key.starts_with("198.18.0.")), "{chart}");
     ensure!(
-        chart["others"]["keys"] == 15 && chart["others"]["values"] == json!([7_500, 1_500, 0, 4_500]),
+        chart["source"] == SERVER && chart["shows"] == "increase" && chart["windows"] == 0,
+        "{chart}"
+    );
+    ensure!(
+        chart["seconds"] == json!([600.0, 600.0, 600.0, 600.0]),
+        "{chart}"
+    );
+    ensure!(
+        chart["series"][0]["values"] == json!([500, 100, 0, 300]),
+        "{chart}"
+    );
+    ensure!(
+        chart["series"][0]["key"]
+            .as_str()
+            .is_some_and(|key| key.starts_with("198.18.0.")),
+        "{chart}"
+    );
+    ensure!(
+        chart["others"]["keys"] == 15
+            && chart["others"]["values"] == json!([7_500, 1_500, 0, 4_500]),
         "{chart}"
     );
     // A metric without keys is one line.
     let all = format!("/v1/probes/top-talkers/series/history?metric=talkers_all&{range}");
-    ensure!(sums(&node.daemon().json(&all)) == (SOURCES * 900, 0), "{all}");
-    let times = ["--from", &moment(begin + STEP)?, "--to", &moment(begin + 5 * STEP)?, "--step", "10m"];
-    let what =
-        ["series", "top-talkers", "talkers_all", "--history", "--direction", "ingress", "--field", "packets"];
+    ensure!(
+        sums(&node.daemon().json(&all)) == (SOURCES * 900, 0),
+        "{all}"
+    );
+    let times = [
+        "--from",
+        &moment(begin + STEP)?,
+        "--to",
+        &moment(begin + 5 * STEP)?,
+        "--step",
+        "10m",
+    ];
+    let what = [
+        "series",
+        "top-talkers",
+        "talkers_all",
+        "--history",
+        "--direction",
+        "ingress",
+        "--field",
+        "packets",
+    ];
     let told = node.daemon().client(&[&what[..], &times].concat())?;
     let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    ensure!(told.contains(&format!("from {SERVER}")) && told.contains("10000"), "{told}");
+    ensure!(
+        told.contains(&format!("from {SERVER}")) && told.contains("10000"),
+        "{told}"
+    );
     server.kill()?;
     let refused = node.daemon().get(&path).expect(502).json();
     ensure!(
-        refused["detail"].as_str().is_some_and(|why| why.contains(SERVER) && why.contains("running")),
+        refused["detail"]
+            .as_str()
+            .is_some_and(|why| why.contains(SERVER) && why.contains("running")),
         "{refused}"
     );
     Ok(())
@@ -151,20 +247,40 @@ fn history_has_the_slots_of_histograms() -> Result<()> {
     let place = node.topology.monitor();
     let _server = victoria(directory.path(), place)?;
     let config = probes::configuration("packet-sizes", "mon0")?;
-    node.daemon().put("/v1/probes/packet-sizes", &config).expect(201);
-    let mut generator = Generator::new(node.topology.generator(), "gen0", GeneratorOptions::default())?;
+    node.daemon()
+        .put("/v1/probes/packet-sizes", &config)
+        .expect(201);
+    let mut generator = Generator::new(
+        node.topology.generator(),
+        "gen0",
+        GeneratorOptions::default(),
+    )?;
     let begin = (now()? - 6 * 3_600) / STEP * STEP;
     for (point, packets) in [10, 500, 0, 300].into_iter().enumerate() {
         generator.send(packets)?;
         let page = node.daemon().get("/metrics").expect(200).text().to_owned();
-        store(place, directory.path(), &page, "gw-1:9470", begin + point as u64 * STEP)?;
+        store(
+            place,
+            directory.path(),
+            &page,
+            "gw-1:9470",
+            begin + point as u64 * STEP,
+        )?;
     }
     // All frames have one length.
     let document = node.daemon().json("/v1/probes/packet-sizes/metrics");
-    let entries = document["ingress"]["packet_size_bytes"]["entries"].as_array().context("entries")?;
-    let slot = entries.iter().find(|entry| entry["value"] == 810).context("a slot with all frames")?;
+    let entries = document["ingress"]["packet_size_bytes"]["entries"]
+        .as_array()
+        .context("entries")?;
+    let slot = entries
+        .iter()
+        .find(|entry| entry["value"] == 810)
+        .context("a slot with all frames")?;
     let [from, to] = [begin + STEP, begin + 4 * STEP].map(moment);
-    let range = format!("direction=ingress&step=10m&from={}&to={}&top=64", from?, to?);
+    let range = format!(
+        "direction=ingress&step=10m&from={}&to={}&top=64",
+        from?, to?
+    );
     let path = format!("/v1/probes/packet-sizes/series/history?metric=packet_size_bytes&{range}");
     wait_for("the samples", PATIENCE, || {
         let answer = node.daemon().get(&path);
@@ -172,20 +288,30 @@ fn history_has_the_slots_of_histograms() -> Result<()> {
         let chart = answer.json();
         ensure!(sums(&chart) == (800, 0), "{chart}");
         let first = &chart["series"][0];
-        ensure!(first["key"] == slot["key"] && first["values"] == json!([500, 0, 300]), "{chart}");
-        ensure!(chart["source"] == SERVER && chart["others"].is_null(), "{chart}");
+        ensure!(
+            first["key"] == slot["key"] && first["values"] == json!([500, 0, 300]),
+            "{chart}"
+        );
+        ensure!(
+            chart["source"] == SERVER && chart["others"].is_null(),
+            "{chart}"
+        );
         Ok(())
     })
 }
 
-/// Sends the windows of two nodes, and asks the first one for its own. The chart has each packet once.
+/// Sends the windows of two nodes, and asks the first one for its own. The chart has each packet
+/// once.
 fn windows_of_streams(
     start: impl Fn(&Path, &Namespace) -> Result<Server>,
     path: &str,
 ) -> Result<(TempDir, Node, Server)> {
     let directory = tempfile::tempdir()?;
     let options = [&HISTORY[..], &["--listen-metrics", "127.0.0.1:9469"]].concat();
-    let nodes = [Node::with("gw-1.example", &options)?, Node::new("gw-2.example")?];
+    let nodes = [
+        Node::with("gw-1.example", &options)?,
+        Node::new("gw-2.example")?,
+    ];
     let server = start(directory.path(), nodes[0].topology.monitor())?;
     let mut sent = Vec::new();
     for node in &nodes {
@@ -195,20 +321,31 @@ fn windows_of_streams(
         let traffic = node.traffic()?;
         node.wait_for_window(20)?;
         sent.push(traffic.stop()?);
-        node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+        node.daemon()
+            .request("POST", "/v1/probes/p/windows", &[], b"")
+            .expect(201);
     }
     let to = json!([{ "prometheus": { "url": format!("http://{SERVER}{path}") } }]);
     let config = configuration(directory.path(), &[&nodes[0], &nodes[1]], &to, &json!({}))?;
     let place = nodes[0].topology.monitor();
     let told = place.enter(|| stream(&["-f", &config.display().to_string(), "--once"]))??;
-    ensure!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    ensure!(
+        told.status.success(),
+        "{}",
+        String::from_utf8_lossy(&told.stderr)
+    );
     // The last windows are in the step that is under way.
     let (from, to) = (moment(now()? - 600)?, moment(now()? + 60)?);
     let chart = format!("/v1/probes/p/series/history?metric=packets&from={from}&to={to}&step=2s");
     wait_for("all windows", PATIENCE, || {
         let answer = nodes[0].daemon().get(&chart);
         ensure!(answer.status == 200, "{}", answer.text());
-        ensure!(sums(&answer.json()) == (sent[0], 0), "{} were sent: {}", sent[0], answer.text());
+        ensure!(
+            sums(&answer.json()) == (sent[0], 0),
+            "{} were sent: {}",
+            sent[0],
+            answer.text()
+        );
         Ok(())
     })?;
     let [node, _] = nodes;
@@ -226,9 +363,18 @@ fn prometheus_has_the_history_of_windows_and_of_counters() -> Result<()> {
     let (_directory, node, _server) = windows_of_streams(prometheus, "/api/v1/write")?;
     node.daemon().delete("/v1/probes/p").expect(204);
     let config = probes::configuration("top-talkers", "mon0")?;
-    node.daemon().put("/v1/probes/top-talkers", &config).expect(201);
-    let spread = Spread { addresses: SOURCES as u32, ports: 1, ..Spread::default() };
-    let options = GeneratorOptions { spread, ..GeneratorOptions::default() };
+    node.daemon()
+        .put("/v1/probes/top-talkers", &config)
+        .expect(201);
+    let spread = Spread {
+        addresses: SOURCES as u32,
+        ports: 1,
+        ..Spread::default()
+    };
+    let options = GeneratorOptions {
+        spread,
+        ..GeneratorOptions::default()
+    };
     let mut generator = Generator::new(node.topology.generator(), "gen0", options)?;
     let (from, to) = (moment(now()? - 300)?, moment(now()? + 600)?);
     let path = format!(
@@ -239,10 +385,16 @@ fn prometheus_has_the_history_of_windows_and_of_counters() -> Result<()> {
         let answer = node.daemon().get(&path);
         ensure!(answer.status == 200, "{}", answer.text());
         let chart = answer.json();
-        ensure!(chart["others"]["keys"] == 15 && chart["others"]["total"].as_f64() > Some(0.0), "{chart}");
+        ensure!(
+            chart["others"]["keys"] == 15 && chart["others"]["total"].as_f64() > Some(0.0),
+            "{chart}"
+        );
         Ok(chart)
     })?;
-    ensure!(chart["series"].as_array().map(Vec::len) == Some(5), "{chart}");
+    ensure!(
+        chart["series"].as_array().map(Vec::len) == Some(5),
+        "{chart}"
+    );
     Ok(())
 }
 
@@ -250,8 +402,15 @@ fn prometheus_has_the_history_of_windows_and_of_counters() -> Result<()> {
 #[test]
 fn a_chart_without_history_says_why() -> Result<()> {
     let detail = |node: &Node, path: &str, status: u16| -> Result<String> {
-        let problem = node.daemon().get(&format!("/v1/probes/p/series/history?{path}")).expect(status).json();
-        Ok(problem["detail"].as_str().context("a problem has a detail")?.to_owned())
+        let problem = node
+            .daemon()
+            .get(&format!("/v1/probes/p/series/history?{path}"))
+            .expect(status)
+            .json();
+        Ok(problem["detail"]
+            .as_str()
+            .context("a problem has a detail")?
+            .to_owned())
     };
     let without = Node::new("gw-1.example")?;
     without.deploy(&json!({}));
@@ -269,16 +428,28 @@ fn a_chart_without_history_says_why() -> Result<()> {
         ensure!(told.contains(words), "{told}");
     }
     // A server that accepts connections and does not answer.
-    let silent = node.topology.monitor().enter(|| TcpListener::bind(SERVER))??;
+    let silent = node
+        .topology
+        .monitor()
+        .enter(|| TcpListener::bind(SERVER))??;
     let told = detail(&node, "metric=packets", 502)?;
-    ensure!(told.contains(SERVER) && told.contains("within 5 s"), "{told}");
+    ensure!(
+        told.contains(SERVER) && told.contains("within 5 s"),
+        "{told}"
+    );
     drop(silent);
     let directory = tempfile::tempdir()?;
     let _server = victoria(directory.path(), node.topology.monitor())?;
     let told = detail(&node, "metric=packets", 404)?;
-    ensure!(told.contains("node gw-2.example") && told.contains("twinprobe stream"), "{told}");
+    ensure!(
+        told.contains("node gw-2.example") && told.contains("twinprobe stream"),
+        "{told}"
+    );
     // The URL has a path at which the server does not have the API.
-    let misled = Node::with("gw-3.example", &["--history", "http://127.0.0.1:8428/nowhere"])?;
+    let misled = Node::with(
+        "gw-3.example",
+        &["--history", "http://127.0.0.1:8428/nowhere"],
+    )?;
     misled.deploy(&json!({}));
     let (elsewhere, place) = (tempfile::tempdir()?, misled.topology.monitor());
     let _other = victoria(elsewhere.path(), place)?;

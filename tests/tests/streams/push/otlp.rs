@@ -18,7 +18,8 @@ const TOKEN: &str = "hunter2";
 /// The number of deltas in `aggregationTemporality`.
 const DELTA: u64 = 1;
 
-/// A collector that wants certificates and a token, and accepts messages of at most this many bytes.
+/// A collector that wants certificates and a token, and accepts messages of at most this many
+/// bytes.
 struct Collector {
     server: Server,
     directory: TempDir,
@@ -53,9 +54,17 @@ impl Collector {
             },
         });
         fs::write(path("config.yaml"), config.to_string())?;
-        let arguments = vec!["--config".to_owned(), format!("file:{}", path("config.yaml").display())];
+        let arguments = vec![
+            "--config".to_owned(),
+            format!("file:{}", path("config.yaml").display()),
+        ];
         let server = Server::start(&tool("bin/otelcol")?, arguments, port, directory.path())?;
-        Ok(Self { server, directory, certificates, port })
+        Ok(Self {
+            server,
+            directory,
+            certificates,
+            port,
+        })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -75,17 +84,25 @@ impl Collector {
         let mut found = BTreeMap::new();
         let text = fs::read_to_string(self.path("points")).unwrap_or_default();
         // A line that a kill has cut was not answered.
-        for message in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        for message in text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        {
             for resource in list(&message["resourceMetrics"]) {
                 for scope in resource["scopeMetrics"].as_array().into_iter().flatten() {
                     let seq = &scope["scope"]["attributes"];
                     for metric in list(&scope["metrics"]) {
-                        let data = ["sum", "gauge", "histogram"].iter().find_map(|name| metric.get(*name));
+                        let data = ["sum", "gauge", "histogram"]
+                            .iter()
+                            .find_map(|name| metric.get(*name));
                         let data = data.with_context(|| metric.to_string())?;
                         for point in list(&data["dataPoints"]) {
                             let identity = [&resource["resource"], seq, &metric["name"], point];
                             let of = (resource["resource"].clone(), metric.clone(), point.clone());
-                            let point = CollectedPoint { seq: number_of(seq), ..CollectedPoint::new(of) };
+                            let point = CollectedPoint {
+                                seq: number_of(seq),
+                                ..CollectedPoint::new(of)
+                            };
                             found.insert(identity.map(Value::to_string), point);
                         }
                     }
@@ -99,7 +116,9 @@ impl Collector {
 /// The number of the window among the attributes of a scope.
 fn number_of(attributes: &Value) -> u64 {
     let mut seq = list(attributes).filter(|pair| pair["key"] == "twinprobe.seq");
-    let value = seq.next().and_then(|pair| pair["value"]["intValue"].as_str()?.parse().ok());
+    let value = seq
+        .next()
+        .and_then(|pair| pair["value"]["intValue"].as_str()?.parse().ok());
     value.unwrap_or_default()
 }
 
@@ -116,7 +135,13 @@ struct CollectedPoint {
 impl CollectedPoint {
     fn new((resource, metric, point): (Value, Value, Value)) -> Self {
         let (resource, attributes) = (attributes(&resource), attributes(&point));
-        Self { seq: 0, resource, metric, attributes, point }
+        Self {
+            seq: 0,
+            resource,
+            metric,
+            attributes,
+            point,
+        }
     }
 
     fn is(&self, name: &str) -> bool {
@@ -124,7 +149,10 @@ impl CollectedPoint {
     }
 
     fn number(&self, field: &str) -> u64 {
-        self.point[field].as_str().and_then(|text| text.parse().ok()).unwrap_or_default()
+        self.point[field]
+            .as_str()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or_default()
     }
 }
 
@@ -135,13 +163,16 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
 fn attributes(of: &Value) -> BTreeMap<String, String> {
     let pair = |pair: &Value| {
         let value = pair["value"]["stringValue"].as_str().unwrap_or_default();
-        (pair["key"].as_str().unwrap_or_default().to_owned(), value.to_owned())
+        (
+            pair["key"].as_str().unwrap_or_default().to_owned(),
+            value.to_owned(),
+        )
     };
     list(&of["attributes"]).map(pair).collect()
 }
 
-/// Stream, collector and daemon are killed at any moment. Distinct points add up to the sent packets, and each begins with its
-/// window.
+/// Stream, collector and daemon are killed at any moment. Distinct points add up to the sent
+/// packets, and each begins with its window.
 #[test]
 fn deltas_have_each_packet_whatever_is_killed() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -149,26 +180,42 @@ fn deltas_have_each_packet_whatever_is_killed() -> Result<()> {
     let mut node = Node::new("gw-1.example")?;
     node.deploy(&json!({ "interval": "50ms", "retain": 10_000, "collectors": [COLLECTOR] }));
     let traffic = node.traffic()?;
-    let config = configuration(directory.path(), &[&node], &collector.receiver(), &json!({}))?;
+    let config = configuration(
+        directory.path(),
+        &[&node],
+        &collector.receiver(),
+        &json!({}),
+    )?;
     let mut restart = || {
         collector.server.kill()?;
         collector.server.again()
     };
     kill_in_turn(&mut node, &config, scaled(9, 300), Some(&mut restart))?;
     let sent = traffic.stop()?;
-    node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+    node.daemon()
+        .request("POST", "/v1/probes/p/windows", &[], b"")
+        .expect(201);
     send_all(&config)?;
     let points = collector.points()?;
     let packets: Vec<&CollectedPoint> = points.iter().filter(|point| point.is("packets")).collect();
     let counted: u64 = packets.iter().map(|point| point.number("asInt")).sum();
-    ensure!(counted == sent, "{sent} were sent, {counted} are in {} points", packets.len());
+    ensure!(
+        counted == sent,
+        "{sent} were sent, {counted} are in {} points",
+        packets.len()
+    );
     for point in &packets {
         let sum = &point.metric["sum"];
-        ensure!(sum["aggregationTemporality"] == DELTA && sum["isMonotonic"] == true, "{}", point.metric);
+        ensure!(
+            sum["aggregationTemporality"] == DELTA && sum["isMonotonic"] == true,
+            "{}",
+            point.metric
+        );
         let named = ["direction", "interface", "probe"].map(|name| point.attributes[name].as_str());
         ensure!(named == ["ingress", "mon0", "p"], "{:?}", point.attributes);
         ensure!(
-            point.resource["host.name"] == "gw-1.example" && point.resource["service.name"] == "twinprobe"
+            point.resource["host.name"] == "gw-1.example"
+                && point.resource["service.name"] == "twinprobe"
         );
     }
     let mut times: Vec<[u64; 2]> = packets
@@ -177,22 +224,26 @@ fn deltas_have_each_packet_whatever_is_killed() -> Result<()> {
         .collect();
     times.sort_unstable();
     times.dedup();
-    ensure!(times.windows(2).all(|pair| pair[0][1] == pair[1][0]), "windows follow each other");
+    ensure!(
+        times.windows(2).all(|pair| pair[0][1] == pair[1][0]),
+        "windows follow each other"
+    );
     let mut seqs: Vec<u64> = points
         .iter()
         .filter(|point| point.is("twinprobe_window_seq"))
         .map(|point| point.number("asInt"))
         .collect();
     seqs.sort_unstable();
-    ensure!(seqs == (1..=times.len() as u64).collect::<Vec<_>>(), "{seqs:?}");
-    // The attributes of a point's scope and resource identify its window.
-    let named = points.iter().filter(|point| point.is("twinprobe_window_seq"));
     ensure!(
-        named
-            .clone()
-            .all(|point| point.seq == point.number("asInt")
-                && !point.resource["twinprobe.instance"].is_empty())
+        seqs == (1..=times.len() as u64).collect::<Vec<_>>(),
+        "{seqs:?}"
     );
+    // The attributes of a point's scope and resource identify its window.
+    let named = points
+        .iter()
+        .filter(|point| point.is("twinprobe_window_seq"));
+    ensure!(named.clone().all(|point| point.seq == point.number("asInt")
+        && !point.resource["twinprobe.instance"].is_empty()));
     Ok(())
 }
 
@@ -204,31 +255,57 @@ fn messages_are_divided_until_they_fit() -> Result<()> {
     node.deploy(&json!({ "collectors": [COLLECTOR] }));
     let traffic = node.traffic()?;
     for _ in 0..20 {
-        node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+        node.daemon()
+            .request("POST", "/v1/probes/p/windows", &[], b"")
+            .expect(201);
     }
     let sent = traffic.stop()?;
-    node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
-    let told = send_all(&configuration(directory.path(), &[&node], &collector.receiver(), &json!({}))?)?;
-    ensure!(told.contains("sent 21 windows") && !told.contains("refuses"), "{told}");
+    node.daemon()
+        .request("POST", "/v1/probes/p/windows", &[], b"")
+        .expect(201);
+    let told = send_all(&configuration(
+        directory.path(),
+        &[&node],
+        &collector.receiver(),
+        &json!({}),
+    )?)?;
+    ensure!(
+        told.contains("sent 21 windows") && !told.contains("refuses"),
+        "{told}"
+    );
     let points = collector.points()?;
-    let counted: u64 =
-        points.iter().filter(|point| point.is("packets")).map(|point| point.number("asInt")).sum();
+    let counted: u64 = points
+        .iter()
+        .filter(|point| point.is("packets"))
+        .map(|point| point.number("asInt"))
+        .sum();
     ensure!(counted == sent, "{sent} were sent, {counted} are there");
     Ok(())
 }
 
-/// Without the token or the certificate nothing is acknowledged; with a new token in its file all arrives.
+/// Without the token or the certificate nothing is acknowledged; with a new token in its file all
+/// arrives.
 #[test]
 fn a_token_is_read_again_after_a_refusal() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let (collector, node) = (Collector::new(1 << 20)?, Node::new("node-0")?);
     node.deploy(&json!({ "collectors": [COLLECTOR] }));
-    node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+    node.daemon()
+        .request("POST", "/v1/probes/p/windows", &[], b"")
+        .expect(201);
     fs::write(collector.path("token"), "hunter3\n")?;
-    let running =
-        Stream::start(&configuration(directory.path(), &[&node], &collector.receiver(), &json!({}))?)?;
+    let running = Stream::start(&configuration(
+        directory.path(),
+        &[&node],
+        &collector.receiver(),
+        &json!({}),
+    )?)?;
     wait_for("the refusal", PATIENCE, || {
-        ensure!(running.log().contains("401 Unauthorized"), "{}", running.log());
+        ensure!(
+            running.log().contains("401 Unauthorized"),
+            "{}",
+            running.log()
+        );
         Ok(())
     })?;
     ensure!(node.unacknowledged() == 1);

@@ -49,7 +49,12 @@ impl Prometheus {
         ];
         let program = Path::new("/usr/bin/prometheus");
         let server = Server::start(program, arguments.into(), port, directory.path())?;
-        let prometheus = Self { server, directory, certificates, port };
+        let prometheus = Self {
+            server,
+            directory,
+            certificates,
+            port,
+        };
         prometheus.wait()?;
         Ok(prometheus)
     }
@@ -104,11 +109,14 @@ impl Prometheus {
 
     /// The sum of all windows.
     pub fn packets(&self, node: &str) -> Result<u64> {
-        Ok(self.ask(&format!("sum(sum_over_time(packets{{node=\"{node}\"}}[1h]))"))? as u64)
+        Ok(self.ask(&format!(
+            "sum(sum_over_time(packets{{node=\"{node}\"}}[1h]))"
+        ))? as u64)
     }
 }
 
-/// Stream, Prometheus and daemon are killed at any moment. Each window is one sample, and the sums are the sent packets.
+/// Stream, Prometheus and daemon are killed at any moment. Each window is one sample, and the sums
+/// are the sent packets.
 #[test]
 fn series_have_each_packet_once_whatever_is_killed() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -125,20 +133,29 @@ fn series_have_each_packet_once_whatever_is_killed() -> Result<()> {
     };
     kill_in_turn(&mut node, &config, scaled(9, 300), Some(&mut restart))?;
     let sent = traffic.stop()?;
-    node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+    node.daemon()
+        .request("POST", "/v1/probes/p/windows", &[], b"")
+        .expect(201);
     let told = send_all(&config)?;
     ensure!(!told.contains("refuses"), "{told}");
     let counted = prometheus.packets("gw-1.example")?;
     ensure!(counted == sent, "{sent} were sent, {counted} are there");
     let of_windows = "{node=\"gw-1.example\",probe=\"p\"}[1h])";
-    let [samples, last] = ["count", "max"]
-        .map(|what| prometheus.ask(&format!("{what}_over_time(twinprobe_window_seq{of_windows}")));
+    let [samples, last] = ["count", "max"].map(|what| {
+        prometheus.ask(&format!(
+            "{what}_over_time(twinprobe_window_seq{of_windows}"
+        ))
+    });
     let (samples, last) = (samples?, last?);
-    ensure!(samples as u64 == last as u64 && last > 9.0, "{samples} samples, the last is of window {last}");
+    ensure!(
+        samples as u64 == last as u64 && last > 9.0,
+        "{samples} samples, the last is of window {last}"
+    );
     Ok(())
 }
 
-/// Names and labels are the same as in the daemon's export; a second run finds all samples already there.
+/// Names and labels are the same as in the daemon's export; a second run finds all samples already
+/// there.
 #[test]
 fn samples_are_named_as_in_the_export() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -147,63 +164,119 @@ fn samples_are_named_as_in_the_export() -> Result<()> {
     node.deploy(&json!({ "collectors": collectors }));
     let generator = node.traffic()?;
     for _ in 0..5 {
-        node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+        node.daemon()
+            .request("POST", "/v1/probes/p/windows", &[], b"")
+            .expect(201);
     }
     let sent = generator.stop()?;
-    node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
-    let to = prometheus.receiver(&json!({ "labels": { "site": "turin", "probe": "own" }, "maxBytes": 4096 }));
+    node.daemon()
+        .request("POST", "/v1/probes/p/windows", &[], b"")
+        .expect(201);
+    let to = prometheus
+        .receiver(&json!({ "labels": { "site": "turin", "probe": "own" }, "maxBytes": 4096 }));
     let told = send_all(&configuration(directory.path(), &[&node], &to, &json!({}))?)?;
-    ensure!(told.contains("sent 6 windows") && !told.contains("hunter2"), "{told}");
+    ensure!(
+        told.contains("sent 6 windows") && !told.contains("hunter2"),
+        "{told}"
+    );
     let labels = "{node=\"node-0\",site=\"turin\",probe=\"own\",exported_probe=\"p\",direction=\"ingress\",interface=\"mon0\"}";
     let query = format!("sum(sum_over_time(packets{labels}[1h]))");
     ensure!(prometheus.ask(&query)? as u64 == sent, "{sent}");
     let duration = prometheus.ask("sum(sum_over_time(twinprobe_window_seconds[1h]))")?;
-    ensure!(duration > 0.0 && prometheus.ask("count(twinprobe_probe_info)")? as u64 == 1, "{duration}");
-    // Another collector sends the same windows: all except the newest are older than the existing samples.
-    let again = configuration(directory.path(), &[&node], &to, &json!({ "name": "second" }))?;
+    ensure!(
+        duration > 0.0 && prometheus.ask("count(twinprobe_probe_info)")? as u64 == 1,
+        "{duration}"
+    );
+    // Another collector sends the same windows: all except the newest are older than the existing
+    // samples.
+    let again = configuration(
+        directory.path(),
+        &[&node],
+        &to,
+        &json!({ "name": "second" }),
+    )?;
     let told = send_all(&again)?;
-    ensure!(told.contains("5 there already") && !told.contains("refuses"), "{told}");
+    ensure!(
+        told.contains("5 there already") && !told.contains("refuses"),
+        "{told}"
+    );
     ensure!(prometheus.ask(&query)? as u64 == sent);
     Ok(())
 }
 
-/// The log names the setting that an operator must change, and nothing is acknowledged until it is changed. A
-/// dry run contacts nothing.
+/// The log names the setting that an operator must change, and nothing is acknowledged until it is
+/// changed. A dry run contacts nothing.
 #[test]
 fn refusals_about_access_lose_nothing() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let (prometheus, node) = (Prometheus::new()?, Node::new("node-0")?);
     node.deploy(&json!({ "collectors": [COLLECTOR] }));
-    node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
-    let config = configuration(directory.path(), &[&node], &prometheus.receiver(&json!({})), &json!({}))?;
+    node.daemon()
+        .request("POST", "/v1/probes/p/windows", &[], b"")
+        .expect(201);
+    let config = configuration(
+        directory.path(),
+        &[&node],
+        &prometheus.receiver(&json!({})),
+        &json!({}),
+    )?;
     let output = stream(&["-f", &config.display().to_string(), "--dry-run"])?;
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    ensure!(output.status.success() && told.contains("p/1 -> https://127.0.0.1"), "{told}");
+    ensure!(
+        output.status.success() && told.contains("p/1 -> https://127.0.0.1"),
+        "{told}"
+    );
     let [nowhere, elsewhere] = ["/nowhere", "/api/v1/query"].map(|path| prometheus.base() + path);
     let (password, wrong) = (prometheus.path("password"), prometheus.path("wrong"));
     fs::write(&wrong, "hunter3\n")?;
     for (more, expected) in [
-        (json!({ "ca": prometheus.certificates.path("other") }), "UnknownIssuer"),
-        // TLS 1.3: the server asks for the certificate after the handshake, and may close before its alert is read.
-        (json!({ "cert": null, "key": null }), "the receiver does not take windows"),
+        (
+            json!({ "ca": prometheus.certificates.path("other") }),
+            "UnknownIssuer",
+        ),
+        // TLS 1.3: the server asks for the certificate after the handshake, and may close before
+        // its alert is read.
+        (
+            json!({ "cert": null, "key": null }),
+            "the receiver does not take windows",
+        ),
         (json!({ "passwordFile": wrong }), "401 Unauthorized"),
         (json!({ "url": nowhere }), "404 Not Found"),
         // This answer does not depend on the data, but on the connection.
-        (json!({ "url": elsewhere }), "refuses even an empty message: 400"),
-        (json!({ "key": prometheus.path("none") }), "none: No such file"),
+        (
+            json!({ "url": elsewhere }),
+            "refuses even an empty message: 400",
+        ),
+        (
+            json!({ "key": prometheus.path("none") }),
+            "none: No such file",
+        ),
     ] {
-        let config = configuration(directory.path(), &[&node], &prometheus.receiver(&more), &json!({}))?;
+        let config = configuration(
+            directory.path(),
+            &[&node],
+            &prometheus.receiver(&more),
+            &json!({}),
+        )?;
         let running = Stream::start(&config)?;
         wait_for("the reason", PATIENCE, || {
             let log = running.log();
-            ensure!(log.contains(expected) && !log.contains("hunter"), "{more}: {log}");
+            ensure!(
+                log.contains(expected) && !log.contains("hunter"),
+                "{more}: {log}"
+            );
             Ok(())
         })?;
         ensure!(node.unacknowledged() == 1, "{more}");
     }
     // The file with the secret is read again after a failure.
     fs::write(&password, "hunter3\n")?;
-    let config = configuration(directory.path(), &[&node], &prometheus.receiver(&json!({})), &json!({}))?;
+    let config = configuration(
+        directory.path(),
+        &[&node],
+        &prometheus.receiver(&json!({})),
+        &json!({}),
+    )?;
     let running = Stream::start(&config)?;
     wait_for("the refusal", PATIENCE, || {
         ensure!(running.log().contains("401"), "{}", running.log());

@@ -1,4 +1,5 @@
-//! Samples that Prometheus refuses for good: they are counted and reported, and later samples arrive.
+//! Samples that Prometheus refuses for good: they are counted and reported, and later samples
+//! arrive.
 
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -27,20 +28,41 @@ fn write(prometheus: &Prometheus, hours: u64) -> Result<()> {
     let series = [field(1, &label), field(2, &time)].concat();
     let message = field(1, &series);
     // One literal is already a message of snappy.
-    let literal = [&[message.len() as u8, 60 << 2, message.len() as u8 - 1], &message[..]].concat();
+    let literal = [
+        &[message.len() as u8, 60 << 2, message.len() as u8 - 1],
+        &message[..],
+    ]
+    .concat();
     let file = prometheus.path("message");
     std::fs::write(&file, literal)?;
-    let url = prometheus.receiver(&json!({}))[0]["prometheus"]["url"].as_str().unwrap_or_default().to_owned();
+    let url = prometheus.receiver(&json!({}))[0]["prometheus"]["url"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
     let mut command = Command::new("curl");
-    command.args(["-sS", "--fail-with-body", "--data-binary", &format!("@{}", file.display())]);
-    command.args(["-H", "Content-Encoding: snappy", "-H", "Content-Type: application/x-protobuf"]);
+    command.args([
+        "-sS",
+        "--fail-with-body",
+        "--data-binary",
+        &format!("@{}", file.display()),
+    ]);
+    command.args([
+        "-H",
+        "Content-Encoding: snappy",
+        "-H",
+        "Content-Type: application/x-protobuf",
+    ]);
     let output = command.args(prometheus.credentials()).arg(url).output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
     Ok(())
 }
 
-/// Prometheus refuses samples that are much older than its newest one. Such windows are reported and counted, and block no
-/// others.
+/// Prometheus refuses samples that are much older than its newest one. Such windows are reported
+/// and counted, and block no others.
 #[test]
 fn refused_samples_are_told_and_hold_nothing_up() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -48,20 +70,37 @@ fn refused_samples_are_told_and_hold_nothing_up() -> Result<()> {
     node.deploy(&json!({ "collectors": [COLLECTOR] }));
     write(&prometheus, 3)?;
     for _ in 0..3 {
-        node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+        node.daemon()
+            .request("POST", "/v1/probes/p/windows", &[], b"")
+            .expect(201);
     }
     let to = prometheus.receiver(&json!({}));
-    let config = configuration(directory.path(), &[&node], &to, &json!({ "listen": "127.0.0.1:0" }))?;
+    let config = configuration(
+        directory.path(),
+        &[&node],
+        &to,
+        &json!({ "listen": "127.0.0.1:0" }),
+    )?;
     let running = Stream::start(&config)?;
     wait_for("the windows", PATIENCE, || {
         ensure!(node.unacknowledged() == 0, "{}", running.log());
         Ok(())
     })?;
     let log = running.log();
-    ensure!(log.contains("/p/1") && log.contains("out of bounds") && log.contains("is_whole=true"), "{log}");
-    let sample = |name: &str| running.sample(&format!("twinprobe_stream_{name}{{receiver=\"prometheus\"}}"));
+    ensure!(
+        log.contains("/p/1") && log.contains("out of bounds") && log.contains("is_whole=true"),
+        "{log}"
+    );
+    let sample = |name: &str| {
+        running.sample(&format!(
+            "twinprobe_stream_{name}{{receiver=\"prometheus\"}}"
+        ))
+    };
     ensure!(sample("refused_windows_total")? as u64 == 3 && sample("windows_total")? as u64 == 0);
     let samples = sample("refused_samples_total")? as u64;
-    ensure!(samples >= 3 * 4 && sample("receiver_up")? as u64 == 1, "{samples}");
+    ensure!(
+        samples >= 3 * 4 && sample("receiver_up")? as u64 == 1,
+        "{samples}"
+    );
     running.terminate()
 }

@@ -1,4 +1,5 @@
-//! Remote write 2.0 into the handler and the database of Prometheus, which Go builds: `make test-streams`.
+//! Remote write 2.0 into the handler and the database of Prometheus, which Go builds: `make
+//! test-streams`.
 
 use std::process::Command;
 
@@ -21,9 +22,21 @@ struct Receiver {
 impl Receiver {
     fn new() -> Result<Self> {
         let (directory, port) = (tempfile::tempdir()?, free_port()?);
-        let arguments = [format!("127.0.0.1:{port}"), directory.path().join("data").display().to_string()];
-        let server = Server::start(&tool("bin/prometheus-2")?, arguments.into(), port, directory.path())?;
-        Ok(Self { server, base: format!("http://127.0.0.1:{port}"), _directory: directory })
+        let arguments = [
+            format!("127.0.0.1:{port}"),
+            directory.path().join("data").display().to_string(),
+        ];
+        let server = Server::start(
+            &tool("bin/prometheus-2")?,
+            arguments.into(),
+            port,
+            directory.path(),
+        )?;
+        Ok(Self {
+            server,
+            base: format!("http://127.0.0.1:{port}"),
+            _directory: directory,
+        })
     }
 
     fn ask(&self, query: &str) -> Result<f64> {
@@ -32,15 +45,20 @@ impl Receiver {
 
     /// The value of a counter of the handler.
     fn counter(&self, name: &str) -> Result<f64> {
-        let output = Command::new("curl").args(["-sSf", &format!("{}/metrics", self.base)]).output()?;
+        let output = Command::new("curl")
+            .args(["-sSf", &format!("{}/metrics", self.base)])
+            .output()?;
         let text = String::from_utf8(output.stdout)?;
-        let line = text.lines().find_map(|line| line.strip_prefix(name)).context(text.clone())?;
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .context(text.clone())?;
         Ok(line.trim().parse()?)
     }
 }
 
-/// Stream, receiver and daemon are killed at any moment. Each window is one sample, and the sums are the sent packets. Each
-/// series has its metadata.
+/// Stream, receiver and daemon are killed at any moment. Each window is one sample, and the sums
+/// are the sent packets. Each series has its metadata.
 #[test]
 fn series_of_version_2_have_each_packet_once() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -55,18 +73,33 @@ fn series_of_version_2_have_each_packet_once() -> Result<()> {
     };
     kill_in_turn(&mut node, &config, scaled(9, 300), Some(&mut restart))?;
     let sent = traffic.stop()?;
-    node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+    node.daemon()
+        .request("POST", "/v1/probes/p/windows", &[], b"")
+        .expect(201);
     let told = send_all(&config)?;
-    ensure!(!told.contains("refuses") && !told.contains("1.0 only"), "{told}");
+    ensure!(
+        !told.contains("refuses") && !told.contains("1.0 only"),
+        "{told}"
+    );
     let counted = receiver.ask("sum(sum_over_time(packets{node=\"gw-1.example\"}[1h]))")? as u64;
     ensure!(counted == sent, "{sent} were sent, {counted} are there");
     let of_windows = "{node=\"gw-1.example\",probe=\"p\"}[1h])";
-    let [samples, last] = ["count", "max"]
-        .map(|what| receiver.ask(&format!("{what}_over_time(twinprobe_window_seq{of_windows}")));
+    let [samples, last] = ["count", "max"].map(|what| {
+        receiver.ask(&format!(
+            "{what}_over_time(twinprobe_window_seq{of_windows}"
+        ))
+    });
     let (samples, last) = (samples? as u64, last? as u64);
-    ensure!(samples == last && last > 9, "{samples} samples, the last is of window {last}");
-    let unnamed = receiver.counter("prometheus_api_remote_write_without_metadata_appended_samples_total")?;
-    ensure!(unnamed < 0.5, "{unnamed} samples of families without a type");
+    ensure!(
+        samples == last && last > 9,
+        "{samples} samples, the last is of window {last}"
+    );
+    let unnamed =
+        receiver.counter("prometheus_api_remote_write_without_metadata_appended_samples_total")?;
+    ensure!(
+        unnamed < 0.5,
+        "{unnamed} samples of families without a type"
+    );
     Ok(())
 }
 
@@ -77,13 +110,22 @@ fn repeats_of_version_2_are_known() -> Result<()> {
     let (receiver, node) = (Receiver::new()?, Node::new("node-0")?);
     node.deploy(&json!({ "collectors": [COLLECTOR, "second"] }));
     for _ in 0..5 {
-        node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+        node.daemon()
+            .request("POST", "/v1/probes/p/windows", &[], b"")
+            .expect(201);
     }
-    let to =
-        json!([{ "prometheus": { "url": format!("{}/api/v1/write", receiver.base), "maxBytes": 4096 } }]);
+    let to = json!([{ "prometheus": { "url": format!("{}/api/v1/write", receiver.base), "maxBytes": 4096 } }]);
     send_all(&configuration(directory.path(), &[&node], &to, &json!({}))?)?;
-    let told = send_all(&configuration(directory.path(), &[&node], &to, &json!({ "name": "second" }))?)?;
-    ensure!(told.contains("4 there already") && !told.contains("refuses"), "{told}");
+    let told = send_all(&configuration(
+        directory.path(),
+        &[&node],
+        &to,
+        &json!({ "name": "second" }),
+    )?)?;
+    ensure!(
+        told.contains("4 there already") && !told.contains("refuses"),
+        "{told}"
+    );
     wait_for("all windows", PATIENCE, || {
         let windows = receiver.ask("sum(count_over_time(twinprobe_window_seq[1h]))")?;
         ensure!(windows as u64 == 5, "{windows}");

@@ -22,9 +22,20 @@ pub struct Server {
 
 impl Server {
     /// Starts a program that listens on `port` of this machine.
-    pub fn start(program: &Path, arguments: Vec<String>, port: u16, directory: &Path) -> Result<Self> {
+    pub fn start(
+        program: &Path,
+        arguments: Vec<String>,
+        port: u16,
+        directory: &Path,
+    ) -> Result<Self> {
         let (program, log) = (program.display().to_string(), directory.join("server.log"));
-        let mut server = Self { child: None, program, arguments, log, port };
+        let mut server = Self {
+            child: None,
+            program,
+            arguments,
+            log,
+            port,
+        };
         server.again()?;
         Ok(server)
     }
@@ -33,18 +44,40 @@ impl Server {
     pub fn again(&mut self) -> Result<()> {
         let log = File::options().create(true).append(true).open(&self.log)?;
         let mut command = Command::new(&self.program);
-        command.args(&self.arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        self.child = Some(command.spawn().with_context(|| format!("{} runs", self.program))?);
+        command
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        self.child = Some(
+            command
+                .spawn()
+                .with_context(|| format!("{} runs", self.program))?,
+        );
         let mut has_ended = || {
-            Ok::<_, std::io::Error>(self.child.as_mut().map(Child::try_wait).transpose()?.flatten().is_some())
+            Ok::<_, std::io::Error>(
+                self.child
+                    .as_mut()
+                    .map(Child::try_wait)
+                    .transpose()?
+                    .flatten()
+                    .is_some(),
+            )
         };
         let listens = wait_for(&self.program, PATIENCE, || {
             if has_ended()? {
                 return Ok(false);
             }
-            std::net::TcpStream::connect(("127.0.0.1", self.port)).map(|_| true).context("it listens")
+            std::net::TcpStream::connect(("127.0.0.1", self.port))
+                .map(|_| true)
+                .context("it listens")
         })?;
-        ensure!(listens, "{} has ended: {}", self.program, std::fs::read_to_string(&self.log)?);
+        ensure!(
+            listens,
+            "{} has ended: {}",
+            self.program,
+            std::fs::read_to_string(&self.log)?
+        );
         Ok(())
     }
 
@@ -72,16 +105,32 @@ impl Drop for Server {
     }
 }
 
-/// Asks a server of Prometheus' API for the only value of a query; 0 if there is none. `more` are arguments of curl.
+/// Asks a server of Prometheus' API for the only value of a query; 0 if there is none. `more` are
+/// arguments of curl.
 pub fn ask(base: &str, query: &str, more: &[String]) -> Result<f64> {
     let mut command = Command::new("curl");
-    command.args(["-sS", "--fail-with-body", "-G", "--data-urlencode", &format!("query={query}")]).args(more);
+    command
+        .args([
+            "-sS",
+            "--fail-with-body",
+            "-G",
+            "--data-urlencode",
+            &format!("query={query}"),
+        ])
+        .args(more);
     let output = command.arg(format!("{base}/api/v1/query")).output()?;
     let text = String::from_utf8_lossy(&output.stdout);
-    ensure!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let answer: Value = serde_json::from_str(&text)?;
     let found = &answer["data"]["result"];
-    ensure!(found.as_array().is_some_and(|found| found.len() <= 1), "{query}: {answer}");
+    ensure!(
+        found.as_array().is_some_and(|found| found.len() <= 1),
+        "{query}: {answer}"
+    );
     Ok(found[0]["value"][1].as_str().unwrap_or("0").parse()?)
 }
 

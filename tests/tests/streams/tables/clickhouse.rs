@@ -32,19 +32,32 @@ impl Clickhouse {
         let directory = tempfile::tempdir()?;
         let (certificates, port) = (Certificates::new(directory.path())?, free_port()?);
         fs::write(directory.path().join("password"), PASSWORD)?;
-        fs::write(directory.path().join("access"), format!("archive:{PASSWORD}"))?;
+        fs::write(
+            directory.path().join("access"),
+            format!("archive:{PASSWORD}"),
+        )?;
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/clickhouse/server.py");
         let [authority, cert, cert_key] =
             ["authority", "server", "server-key"].map(|name| certificates.path(name));
         let access = directory.path().join("access");
-        let arguments =
-            [&*script, Path::new(&port.to_string()), directory.path(), Path::new("--access"), &access]
-                .into_iter()
-                .chain([Path::new("--tls"), &authority, &cert, &cert_key])
-                .map(|argument| argument.display().to_string())
-                .collect();
+        let arguments = [
+            &*script,
+            Path::new(&port.to_string()),
+            directory.path(),
+            Path::new("--access"),
+            &access,
+        ]
+        .into_iter()
+        .chain([Path::new("--tls"), &authority, &cert, &cert_key])
+        .map(|argument| argument.display().to_string())
+        .collect();
         let server = Server::start(&tool("chdb/bin/python")?, arguments, port, directory.path())?;
-        Ok(Self { server, directory, certificates, port })
+        Ok(Self {
+            server,
+            directory,
+            certificates,
+            port,
+        })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -66,12 +79,20 @@ impl Clickhouse {
             "--data-binary",
             sql,
         ]);
-        for (option, name) in [("--cacert", "authority"), ("--cert", "client"), ("--key", "client-key")] {
+        for (option, name) in [
+            ("--cacert", "authority"),
+            ("--cert", "client"),
+            ("--key", "client-key"),
+        ] {
             command.arg(option).arg(self.certificates.path(name));
         }
         let output = command.arg(self.url()).stdin(Stdio::null()).output()?;
         let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        ensure!(output.status.success(), "{sql}: {text}{}", String::from_utf8_lossy(&output.stderr));
+        ensure!(
+            output.status.success(),
+            "{sql}: {text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         Ok(text)
     }
 
@@ -88,8 +109,8 @@ impl Clickhouse {
         json!([{ "clickhouse": options }])
     }
 
-    /// The figures in the tables: packets, windows and rows of the metric; then the windows, the distinct
-    /// ones, the first, the last, and the lost ones.
+    /// The figures in the tables: packets, windows and rows of the metric; then the windows, the
+    /// distinct ones, the first, the last, and the lost ones.
     fn counts(&self, modifier: &str) -> Result<[String; 2]> {
         Ok([
             self.rows(&format!("SELECT sum(value), uniqExact(seq), count() FROM windows.`p.ingress.packets` {modifier}"))?,
@@ -102,7 +123,10 @@ impl Clickhouse {
 
 /// The figures in the tables if each window is there once. Each window has a row of its metric.
 fn expected(sent: u64, last: u64) -> [String; 2] {
-    [format!("{sent}\t{last}\t{last}"), format!("{last}\t{last}\t1\t{last}\t0")]
+    [
+        format!("{sent}\t{last}\t{last}"),
+        format!("{last}\t{last}\t1\t{last}\t0"),
+    ]
 }
 
 /// A text in SQL.
@@ -110,7 +134,8 @@ fn text(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
 }
 
-/// Streams, the daemon and the server are killed at any moment. The tables have each window and each packet once, before any merge.
+/// Streams, the daemon and the server are killed at any moment. The tables have each window and
+/// each packet once, before any merge.
 #[test]
 fn tables_have_each_packet_once_whatever_is_killed() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -118,7 +143,12 @@ fn tables_have_each_packet_once_whatever_is_killed() -> Result<()> {
     let mut node = Node::new("gw/1.example")?;
     node.deploy(&json!({ "interval": "50ms", "retain": 10_000, "collectors": [COLLECTOR] }));
     let traffic = node.traffic()?;
-    let config = configuration(directory.path(), &[&node], &clickhouse.receiver(&json!({})), &json!({}))?;
+    let config = configuration(
+        directory.path(),
+        &[&node],
+        &clickhouse.receiver(&json!({})),
+        &json!({}),
+    )?;
     let mut restart = || {
         clickhouse.server.kill()?;
         clickhouse.server.again()
@@ -130,7 +160,9 @@ fn tables_have_each_packet_once_whatever_is_killed() -> Result<()> {
     ensure!(!told.contains(PASSWORD), "{told}");
     // Without a modifier, the reading shows duplicates that the engine has not merged yet.
     let found = clickhouse.counts("")?;
-    let last: u64 = clickhouse.rows("SELECT max(seq) FROM windows.windows")?.parse()?;
+    let last: u64 = clickhouse
+        .rows("SELECT max(seq) FROM windows.windows")?
+        .parse()?;
     ensure!(
         found == expected(sent, last) && Some(last) >= closed,
         "{sent} were sent, {last} of {closed:?}: {found:?}"
@@ -161,25 +193,36 @@ fn two_writers_are_one_to_readers() -> Result<()> {
         stream.terminate()?;
         server::send_all(&config)?;
     }
-    let last: u64 = clickhouse.rows("SELECT max(seq) FROM windows.windows")?.parse()?;
+    let last: u64 = clickhouse
+        .rows("SELECT max(seq) FROM windows.windows")?
+        .parse()?;
     let found = clickhouse.counts("FINAL")?;
-    ensure!(found == expected(sent, last), "{sent} were sent, {last}: {found:?}");
+    ensure!(
+        found == expected(sent, last),
+        "{sent} were sent, {last}: {found:?}"
+    );
     Ok(())
 }
 
-/// New members become columns; a member of another type begins another table. Keys are those of the document;
-/// gaps are rows.
+/// New members become columns; a member of another type begins another table. Keys are those of the
+/// document; gaps are rows.
 #[test]
 fn tables_follow_the_layout_and_gaps_are_rows() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let (clickhouse, node) = (Clickhouse::new()?, Node::new("node-0")?);
     let to = clickhouse.receiver(&json!({ "database": "Fenster `1\\" }));
     let config = configuration(directory.path(), &[&node], &to, &json!({}))?;
-    let mut generator = Generator::new(node.topology.generator(), "gen0", GeneratorOptions::default())?;
+    let mut generator = Generator::new(
+        node.topology.generator(),
+        "gen0",
+        GeneratorOptions::default(),
+    )?;
     let mut names = Vec::new();
     for (index, member) in MEMBERS.into_iter().enumerate() {
         let status = if index == 0 { 201 } else { 200 };
-        node.daemon().put("/v1/probes/p", &counting(member)).expect(status);
+        node.daemon()
+            .put("/v1/probes/p", &counting(member))
+            .expect(status);
         generator.send(10 + index as u64)?;
         names.push(close(&node, "p")["ingress"]["counts"]["entries"][0]["key"]["name"].clone());
         server::send_all(&config)?;
@@ -195,26 +238,43 @@ fn tables_follow_the_layout_and_gaps_are_rows() -> Result<()> {
     let found = clickhouse.rows(&format!(
         "SELECT name = {name}, sum(packets), count(), count(flags) FROM {counts} GROUP BY name"
     ))?;
-    ensure!(found == "1\t21\t2\t1" && names.iter().all(|name| *name == names[0]), "{names:?}: {found}");
-    let variant = clickhouse
-        .rows("SELECT name FROM system.tables WHERE database LIKE 'Fenster%' AND name LIKE 'p.%~%'")?;
-    let second = clickhouse
-        .rows(&format!("SELECT sum(packets), toTypeName(any(packets)) FROM {}", table(&variant)))?;
+    ensure!(
+        found == "1\t21\t2\t1" && names.iter().all(|name| *name == names[0]),
+        "{names:?}: {found}"
+    );
+    let variant = clickhouse.rows(
+        "SELECT name FROM system.tables WHERE database LIKE 'Fenster%' AND name LIKE 'p.%~%'",
+    )?;
+    let second = clickhouse.rows(&format!(
+        "SELECT sum(packets), toTypeName(any(packets)) FROM {}",
+        table(&variant)
+    ))?;
     ensure!(second == "12\tNullable(Int64)", "{variant}: {second}");
     let gaps = || {
         let gaps = table("gaps");
-        clickhouse
-            .rows(&format!("SELECT node, probe, first_seq, last_seq, windows FROM {gaps} ORDER BY first_seq"))
+        clickhouse.rows(&format!(
+            "SELECT node, probe, first_seq, last_seq, windows FROM {gaps} ORDER BY first_seq"
+        ))
     };
     ensure!(gaps()? == "node-0\tq\t1\t3\t3", "{}", gaps()?);
     // Windows 4 to 7 are lost to a stream that has acknowledged none. The tables have 4 and 5.
     (0..4).for_each(|_| drop(close(&node, "q")));
     for name in ["second", COLLECTOR] {
-        server::send_all(&configuration(directory.path(), &[&node], &to, &json!({ "name": name }))?)?;
-        ensure!(gaps()? == "node-0\tq\t1\t3\t3\nnode-0\tq\t6\t7\t2", "{name}: {}", gaps()?);
+        server::send_all(&configuration(
+            directory.path(),
+            &[&node],
+            &to,
+            &json!({ "name": name }),
+        )?)?;
+        ensure!(
+            gaps()? == "node-0\tq\t1\t3\t3\nnode-0\tq\t6\t7\t2",
+            "{name}: {}",
+            gaps()?
+        );
     }
     let settings = clickhouse.rows("SELECT count() FROM system.tables WHERE database LIKE 'Fenster%' AND create_table_query LIKE '%fsync_after_insert = 1%'")?;
-    let tables = clickhouse.rows("SELECT count() FROM system.tables WHERE database LIKE 'Fenster%'")?;
+    let tables =
+        clickhouse.rows("SELECT count() FROM system.tables WHERE database LIKE 'Fenster%'")?;
     ensure!(settings == tables, "{settings} of {tables}");
     Ok(())
 }
@@ -224,8 +284,8 @@ fn project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// Returns the queries of the dashboard with the titles of their panels, and with values in place of
-/// Grafana's variables.
+/// Returns the queries of the dashboard with the titles of their panels, and with values in place
+/// of Grafana's variables.
 fn queries() -> Result<Vec<(String, String)>> {
     let dashboard = fs::read_to_string(project("deploy/compose/grafana-clickhouse.json"))?;
     let dashboard: Value = serde_json::from_str(&dashboard)?;
@@ -234,7 +294,10 @@ fn queries() -> Result<Vec<(String, String)>> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         for target in panel["targets"].as_array().into_iter().flatten() {
             let sql = text(&target["rawSql"])
-                .replace("$__timeFilter(window_end)", "window_end > now() - INTERVAL 1 HOUR")
+                .replace(
+                    "$__timeFilter(window_end)",
+                    "window_end > now() - INTERVAL 1 HOUR",
+                )
                 .replace(
                     "$__timeInterval(window_end)",
                     "toStartOfInterval(toDateTime(window_end), INTERVAL 10 second)",
@@ -243,11 +306,15 @@ fn queries() -> Result<Vec<(String, String)>> {
             queries.push((text(&panel["title"]), sql));
         }
     }
-    ensure!(queries.len() == 10 && !queries.iter().any(|(_, sql)| sql.contains('$')), "{queries:?}");
+    ensure!(
+        queries.len() == 10 && !queries.iter().any(|(_, sql)| sql.contains('$')),
+        "{queries:?}"
+    );
     Ok(queries)
 }
 
-/// The example of deploy/compose: its stream reads its configuration, and each query of its dashboard has an answer.
+/// The example of deploy/compose: its stream reads its configuration, and each query of its
+/// dashboard has an answer.
 #[test]
 fn the_dashboard_of_the_example_shows_flows() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -256,10 +323,16 @@ fn the_dashboard_of_the_example_shows_flows() -> Result<()> {
     let document = node.window()?;
     let config = node.configuration(directory.path(), &clickhouse.receiver(&json!({}))[0])?;
     flows::send_all(&config)?;
-    let entries = document["ingress"]["flows"]["entries"].as_array().map_or(0, Vec::len);
-    let rows = clickhouse
-        .rows("SELECT count() FROM windows.`flow-features.ingress.flows` WHERE seq = 2 AND rest IS NULL")?;
-    ensure!(rows == entries.to_string() && entries > 3, "{rows} of {entries}");
+    let entries = document["ingress"]["flows"]["entries"]
+        .as_array()
+        .map_or(0, Vec::len);
+    let rows = clickhouse.rows(
+        "SELECT count() FROM windows.`flow-features.ingress.flows` WHERE seq = 2 AND rest IS NULL",
+    )?;
+    ensure!(
+        rows == entries.to_string() && entries > 3,
+        "{rows} of {entries}"
+    );
     clickhouse.rows("INSERT INTO windows.gaps VALUES ('node-0', 'q', 'i', 1, 3, 3)")?;
     for (title, sql) in queries()? {
         let found = clickhouse.rows(&sql)?;
@@ -269,11 +342,15 @@ fn the_dashboard_of_the_example_shows_flows() -> Result<()> {
     let output = stream(&["-f", &example.display().to_string(), "--dry-run"])?;
     // The configuration is correct, although the daemon of the example does not exist here.
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(output.status.code() == Some(1) && error.contains("/run/twinprobe/twinprobe.sock"), "{error}");
+    ensure!(
+        output.status.code() == Some(1) && error.contains("/run/twinprobe/twinprobe.sock"),
+        "{error}"
+    );
     Ok(())
 }
 
-/// An error tells what to change, without the password, and nothing is acknowledged. A dry run contacts nothing.
+/// An error tells what to change, without the password, and nothing is acknowledged. A dry run
+/// contacts nothing.
 #[test]
 fn refusals_of_the_server_say_what_to_change() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -283,27 +360,53 @@ fn refusals_of_the_server_say_what_to_change() -> Result<()> {
     let wrong = clickhouse.path("wrong");
     fs::write(&wrong, "hunter3\n")?;
     for (more, expected) in [
-        (json!({ "passwordFile": wrong }), "see `user`, `passwordFile` and `cert`"),
-        (json!({ "ca": clickhouse.certificates.path("other") }), "UnknownIssuer"),
-        (json!({ "key": clickhouse.path("none") }), "none: No such file"),
+        (
+            json!({ "passwordFile": wrong }),
+            "see `user`, `passwordFile` and `cert`",
+        ),
+        (
+            json!({ "ca": clickhouse.certificates.path("other") }),
+            "UnknownIssuer",
+        ),
+        (
+            json!({ "key": clickhouse.path("none") }),
+            "none: No such file",
+        ),
     ] {
-        let config = configuration(directory.path(), &[&node], &clickhouse.receiver(&more), &json!({}))?;
+        let config = configuration(
+            directory.path(),
+            &[&node],
+            &clickhouse.receiver(&more),
+            &json!({}),
+        )?;
         let running = Stream::start(&config)?;
         wait_for("the reason", PATIENCE, || {
             let log = running.log();
-            ensure!(log.contains(expected) && !log.contains("hunter"), "{more}: {log}");
+            ensure!(
+                log.contains(expected) && !log.contains("hunter"),
+                "{more}: {log}"
+            );
             Ok(())
         })?;
         ensure!(node.unacknowledged() == 1);
     }
     // Another program made a table of that name.
     clickhouse.rows("CREATE DATABASE windows")?;
-    clickhouse.rows("CREATE TABLE windows.windows (node String) ENGINE = MergeTree ORDER BY node")?;
-    let config = configuration(directory.path(), &[&node], &clickhouse.receiver(&json!({})), &json!({}))?;
+    clickhouse
+        .rows("CREATE TABLE windows.windows (node String) ENGINE = MergeTree ORDER BY node")?;
+    let config = configuration(
+        directory.path(),
+        &[&node],
+        &clickhouse.receiver(&json!({})),
+        &json!({}),
+    )?;
     let running = Stream::start(&config)?;
     wait_for("the reason", PATIENCE, || {
         let log = running.log();
-        ensure!(log.contains("the column node of `windows`.`windows` is String"), "{log}");
+        ensure!(
+            log.contains("the column node of `windows`.`windows` is String"),
+            "{log}"
+        );
         Ok(())
     })?;
     ensure!(node.unacknowledged() == 1);
@@ -311,6 +414,9 @@ fn refusals_of_the_server_say_what_to_change() -> Result<()> {
     clickhouse.server.kill()?;
     let output = stream(&["-f", &config.display().to_string(), "--dry-run"])?;
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    ensure!(output.status.success() && told.contains("/windows table `p.DIRECTION.METRIC`"), "{told}");
+    ensure!(
+        output.status.success() && told.contains("/windows table `p.DIRECTION.METRIC`"),
+        "{told}"
+    );
     Ok(())
 }

@@ -4,12 +4,20 @@ use serde_json::{Value, json};
 
 use crate::scene::{COLLECTOR, Node};
 
-/// The members of the values of a metric, one layout after the other: the second has another member, the third another type.
-pub const MEMBERS: [&str; 3] = ["__u64 packets;", "__u64 packets; __u32 flags;", "__s64 packets;"];
+/// The members of the values of a metric, one layout after the other: the second has another
+/// member, the third another type.
+pub const MEMBERS: [&str; 3] = [
+    "__u64 packets;",
+    "__u64 packets; __u32 flags;",
+    "__s64 packets;",
+];
 
 /// Closes a window. Returns its document.
 pub fn close(node: &Node, probe: &str) -> Value {
-    node.daemon().request("POST", &format!("/v1/probes/{probe}/windows"), &[], b"").expect(201).json()
+    node.daemon()
+        .request("POST", &format!("/v1/probes/{probe}/windows"), &[], b"")
+        .expect(201)
+        .json()
 }
 
 /// The configuration of a probe that counts packets under a key with a zero byte and a backslash.

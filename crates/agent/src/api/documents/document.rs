@@ -29,13 +29,21 @@ pub async fn begin(
         Some(_) => None,
     };
     let context = match owners {
-        Some(_) => Arc::new(Context { owners, ..Context::clone(&delivery.context) }),
+        Some(_) => Arc::new(Context {
+            owners,
+            ..Context::clone(&delivery.context)
+        }),
         None => Arc::clone(&delivery.context),
     };
     let mut encoder = document_encoder(format, &delivery.head(), context, &mut out);
     encoder.skipped_before(delivery.skipped_before);
-    delivery.parts.iter().for_each(|part| encoder.add_metric(&part.metric));
-    Rendering::new(OneDocument { encoder, delivery }, out, deployer.spools()).begun().await
+    delivery
+        .parts
+        .iter()
+        .for_each(|part| encoder.add_metric(&part.metric));
+    Rendering::new(OneDocument { encoder, delivery }, out, deployer.spools())
+        .begun()
+        .await
 }
 
 impl Renderable for OneDocument {

@@ -1,5 +1,5 @@
-//! Documents as answers: the format that a client wants, and the speed at which the client reads the
-//! document.
+//! Documents as answers: the format that a client wants, and the speed at which the client reads
+//! the document.
 
 pub mod document;
 pub mod negotiate;

@@ -5,53 +5,90 @@ use twinprobe_ebpf_common::Format;
 
 use crate::api::error::ProblemAnswer;
 
-/// Returns the formats that the request allows, the preferred one first. The probe's own format is used if
-/// the request allows it. Refuses an `Accept` without any known type with 406 and an unknown `?format=` with
-/// 400.
+/// Returns the formats that the request allows, the preferred one first. The probe's own format is
+/// used if the request allows it. Refuses an `Accept` without any known type with 406 and an
+/// unknown `?format=` with 400.
 pub fn allowed(headers: &HeaderMap, query: Option<&str>) -> Result<Vec<Format>, ProblemAnswer> {
-    let allowed = accepted(headers, &Format::ALL.map(|format| (format.media_type(), format)))?;
-    let (Some(name), 2..) = (query, allowed.len()) else { return Ok(allowed) };
+    let allowed = accepted(
+        headers,
+        &Format::ALL.map(|format| (format.media_type(), format)),
+    )?;
+    let (Some(name), 2..) = (query, allowed.len()) else {
+        return Ok(allowed);
+    };
     let Some(asked) = Format::from_name(name) else {
         let known = Format::ALL.map(Format::name).join(", ");
         let detail = format!("unknown format {name}; use one of {known}");
         return Err(ProblemAnswer::new(StatusCode::BAD_REQUEST, detail));
     };
-    Ok(if allowed.contains(&asked) { vec![asked] } else { allowed })
+    Ok(if allowed.contains(&asked) {
+        vec![asked]
+    } else {
+        allowed
+    })
 }
 
-/// Returns the members of `formats` (with their media types) that the request's `Accept` prefers with the same quality; all
-/// members if the request has no `Accept`. Refuses an `Accept` that fits none of the formats, with 406.
-pub fn accepted<T: Copy>(headers: &HeaderMap, formats: &[(&str, T)]) -> Result<Vec<T>, ProblemAnswer> {
+/// Returns the members of `formats` (with their media types) that the request's `Accept` prefers
+/// with the same quality; all members if the request has no `Accept`. Refuses an `Accept` that fits
+/// none of the formats, with 406.
+pub fn accepted<T: Copy>(
+    headers: &HeaderMap,
+    formats: &[(&str, T)],
+) -> Result<Vec<T>, ProblemAnswer> {
     let all = || formats.iter().map(|(_, format)| *format).collect();
     let accepted = accept(headers).map_or_else(all, |accept| by_accept(&accept, formats));
     if accepted.is_empty() {
-        return Err(not_acceptable(&formats.iter().map(|(media_type, _)| *media_type).collect::<Vec<_>>()));
+        return Err(not_acceptable(
+            &formats
+                .iter()
+                .map(|(media_type, _)| *media_type)
+                .collect::<Vec<_>>(),
+        ));
     }
     Ok(accepted)
 }
 
-/// Chooses by RFC 9110, section 12.5.1: the most specific range that matches a type determines the quality of the type.
-/// Returns the formats of the highest quality; none if no range matches.
+/// Chooses by RFC 9110, section 12.5.1: the most specific range that matches a type determines the
+/// quality of the type. Returns the formats of the highest quality; none if no range matches.
 fn by_accept<T: Copy>(accept: &str, formats: &[(&str, T)]) -> Vec<T> {
     let ranges = parse(accept);
-    let qualities = formats.iter().map(|(media_type, format)| (quality(&ranges, media_type), *format));
-    let best = qualities.clone().map(|(quality, _)| quality).fold(0.0, f32::max);
-    qualities.filter(|(quality, _)| best > 0.0 && *quality >= best).map(|(_, format)| format).collect()
+    let qualities = formats
+        .iter()
+        .map(|(media_type, format)| (quality(&ranges, media_type), *format));
+    let best = qualities
+        .clone()
+        .map(|(quality, _)| quality)
+        .fold(0.0, f32::max);
+    qualities
+        .filter(|(quality, _)| best > 0.0 && *quality >= best)
+        .map(|(_, format)| format)
+        .collect()
 }
 
-/// Returns the request's `Accept`; `None` if it is missing or empty. Several header fields make one list.
+/// Returns the request's `Accept`; `None` if it is missing or empty. Several header fields make one
+/// list.
 pub fn accept(headers: &HeaderMap) -> Option<String> {
-    let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let list = values.map(str::to_owned).reduce(|list, value| list + "," + &value)?;
-    list.contains(|c: char| c != ',' && !c.is_whitespace()).then_some(list)
+    let values = headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    let list = values
+        .map(str::to_owned)
+        .reduce(|list, value| list + "," + &value)?;
+    list.contains(|c: char| c != ',' && !c.is_whitespace())
+        .then_some(list)
 }
 
 pub fn not_acceptable(available: &[&str]) -> ProblemAnswer {
-    let detail = format!("Accept has no type that this document has; use one of {}", available.join(", "));
+    let detail = format!(
+        "Accept has no type that this document has; use one of {}",
+        available.join(", ")
+    );
     ProblemAnswer::new(StatusCode::NOT_ACCEPTABLE, detail)
 }
 
-/// The parameters that distinguish types of metrics. Others, such as `charset` and `escaping`, are ignored.
+/// The parameters that distinguish types of metrics. Others, such as `charset` and `escaping`, are
+/// ignored.
 const PARAMETERS: [&str; 3] = ["version", "proto", "encoding"];
 
 /// A range of media types in `Accept`.
@@ -67,7 +104,10 @@ pub struct Range {
 impl Range {
     /// Returns how specific the range is; `None` if the range does not include this media type.
     fn matches(&self, offered: &Self) -> Option<u8> {
-        let group = offered.media_type.split_once('/').map_or("", |(group, _)| group);
+        let group = offered
+            .media_type
+            .split_once('/')
+            .map_or("", |(group, _)| group);
         let is_group = self.media_type.strip_suffix("/*") == Some(group);
         let is_bare = self.parameters.iter().all(Option::is_none);
         let mut pairs = self.parameters.iter().zip(&offered.parameters);
@@ -76,16 +116,22 @@ impl Range {
             _ if is_bare && is_group => Some(1),
             own if own != offered.media_type => None,
             _ if is_bare => Some(2),
-            _ => pairs.all(|(asked, offered)| asked.is_none() || asked == offered).then_some(3),
+            _ => pairs
+                .all(|(asked, offered)| asked.is_none() || asked == offered)
+                .then_some(3),
         }
     }
 }
 
-/// Returns the quality that the most specific matching range gives to a media type; 0 without a matching
-/// range.
+/// Returns the quality that the most specific matching range gives to a media type; 0 without a
+/// matching range.
 pub fn quality(ranges: &[Range], media_type: &str) -> f32 {
-    let Some(offered) = parse_range(media_type) else { return 0.0 };
-    let matching = ranges.iter().filter_map(|range| Some((range.matches(&offered)?, range.quality)));
+    let Some(offered) = parse_range(media_type) else {
+        return 0.0;
+    };
+    let matching = ranges
+        .iter()
+        .filter_map(|range| Some((range.matches(&offered)?, range.quality)));
     // The first of equal ranges counts.
     matching
         .reduce(|best, next| if next.0 > best.0 { next } else { best })
@@ -99,18 +145,30 @@ pub fn parse(accept: &str) -> Vec<Range> {
 
 fn parse_range(range: &str) -> Option<Range> {
     let mut parts = range.split(';').map(str::trim);
-    let media_type = parts.next().filter(|name| !name.is_empty())?.to_ascii_lowercase();
+    let media_type = parts
+        .next()
+        .filter(|name| !name.is_empty())?
+        .to_ascii_lowercase();
     let parameters: Vec<(&str, &str)> = parts
         .filter_map(|parameter| parameter.split_once('='))
         .map(|(name, value)| (name.trim(), value.trim().trim_matches('"')))
         .collect();
     let parameter = |wanted: &str| {
-        parameters.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| *value)
+        parameters
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(wanted))
+            .map(|(_, value)| *value)
     };
     let quality = parameter("q").and_then(|value| value.parse().ok());
-    let quality = quality.filter(|quality| (0.0..=1.0).contains(quality)).unwrap_or(1.0);
+    let quality = quality
+        .filter(|quality| (0.0..=1.0).contains(quality))
+        .unwrap_or(1.0);
     let parameters = PARAMETERS.map(|name| parameter(name).map(str::to_owned));
-    Some(Range { media_type, parameters, quality })
+    Some(Range {
+        media_type,
+        parameters,
+        quality,
+    })
 }
 
 #[cfg(test)]
@@ -129,22 +187,40 @@ mod tests {
             ("application/xml", vec![Xml]),
             ("Application/XML; charset=utf-8", vec![Xml]),
             ("application/json;q=0.5, application/xml", vec![Xml]),
-            ("application/json;q=0, application/*", vec![Xml, OpenMetrics]),
+            (
+                "application/json;q=0, application/*",
+                vec![Xml, OpenMetrics],
+            ),
             ("*/*", all.clone()),
             ("text/html, */*;q=0.1", all),
-            ("application/xml;q=0.1, */*;q=0.9", vec![Json, OpenMetrics, Prometheus]),
+            (
+                "application/xml;q=0.1, */*;q=0.9",
+                vec![Json, OpenMetrics, Prometheus],
+            ),
             ("application/xml;q=0.9, */*;q=0.1", vec![Xml]),
-            ("application/json;q=0, */*", vec![Xml, OpenMetrics, Prometheus]),
+            (
+                "application/json;q=0, */*",
+                vec![Xml, OpenMetrics, Prometheus],
+            ),
             ("application/*;q=0, */*", vec![Prometheus]),
             ("application/*;q=0, text/plain;q=0, */*", vec![]),
-            ("application/openmetrics-text; version=1.0.0,text/plain;q=0.5", vec![OpenMetrics]),
-            ("application/openmetrics-text; version=\"1.0.0\"", vec![OpenMetrics]),
+            (
+                "application/openmetrics-text; version=1.0.0,text/plain;q=0.5",
+                vec![OpenMetrics],
+            ),
+            (
+                "application/openmetrics-text; version=\"1.0.0\"",
+                vec![OpenMetrics],
+            ),
             ("application/openmetrics-text; version=2.0.0", vec![]),
             (
                 "application/openmetrics-text; version=0.0.1, text/plain; version=0.0.4; q=0.5",
                 vec![Prometheus],
             ),
-            ("application/openmetrics-text; version=1.0.0; q=0, application/openmetrics-text", vec![]),
+            (
+                "application/openmetrics-text; version=1.0.0; q=0, application/openmetrics-text",
+                vec![],
+            ),
             ("text/plain", vec![Prometheus]),
             ("text/*;q=0.3", vec![Prometheus]),
             ("text/plain; version=1.0.0", vec![]),
@@ -162,8 +238,7 @@ mod tests {
     #[test]
     fn scrapers_get_the_page_that_they_prefer() {
         use PageFormat::{NewerText, OpenMetrics, Protobuf, Text};
-        const PROTOBUF: &str =
-            "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
+        const PROTOBUF: &str = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
         let formats = PageFormat::ALL.map(|format| (format.media_type(), format));
         let with = |rest: &str| format!("{PROTOBUF}{rest}");
         for (accept, expected) in [
@@ -193,12 +268,16 @@ mod tests {
     #[test]
     fn a_query_chooses_among_the_types_that_accept_leaves() {
         let ask = |accept: &'static str, query| {
-            let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(accept))]);
+            let headers =
+                HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(accept))]);
             allowed(&headers, query).ok()
         };
         assert_eq!(ask("*/*", Some("xml")), Some(vec![Format::Xml]));
         assert_eq!(ask("*/*", Some("yaml")), None);
-        assert_eq!(ask("application/json", Some("xml")), Some(vec![Format::Json]));
+        assert_eq!(
+            ask("application/json", Some("xml")),
+            Some(vec![Format::Json])
+        );
         let others = vec![Format::Xml, Format::OpenMetrics, Format::Prometheus];
         assert_eq!(ask("application/json;q=0, */*", Some("json")), Some(others));
         assert_eq!(ask("text/html", Some("json")), None);

@@ -1,6 +1,6 @@
-//! The memory for the pieces of an answer. Later pieces use it again once the connection has sent the
-//! earlier pieces. The kernel would have to clear new pages first, and these would not be in the CPU's
-//! cache.
+//! The memory for the pieces of an answer. Later pieces use it again once the connection has sent
+//! the earlier pieces. The kernel would have to clear new pages first, and these would not be in
+//! the CPU's cache.
 
 use hyper::body::Bytes;
 
@@ -50,12 +50,18 @@ mod tests {
         let place = first.as_ptr();
         out.extend_from_slice(b"second");
         let second = sent.take(&mut out);
-        assert_eq!((&first[..], &second[..], out.len()), (&b"first"[..], &b"second"[..], 0));
+        assert_eq!(
+            (&first[..], &second[..], out.len()),
+            (&b"first"[..], &b"second"[..], 0)
+        );
         assert_ne!(out.as_ptr(), place, "the first piece is on its way");
         drop(first);
         out.extend_from_slice(b"third");
         let third = sent.take(&mut out);
-        assert_eq!((&third[..], out.as_ptr(), out.len()), (&b"third"[..], place, 0));
+        assert_eq!(
+            (&third[..], out.as_ptr(), out.len()),
+            (&b"third"[..], place, 0)
+        );
         assert_eq!(second, b"second"[..]);
         assert!(out.capacity() >= PIECE);
     }

@@ -1,5 +1,6 @@
-//! A document or a page as the body of an answer, rendered piece by piece as its maps are read and as the client takes it. A
-//! slow client delays only its own answer, and the whole text is never in memory.
+//! A document or a page as the body of an answer, rendered piece by piece as its maps are read and
+//! as the client takes it. A slow client delays only its own answer, and the whole text is never in
+//! memory.
 
 use std::sync::Arc;
 
@@ -18,7 +19,8 @@ const ROWS: usize = 8 << 10;
 
 /// Readings and the encoder that writes them. The encoder has its own numbers for tables.
 pub trait Renderable: Send {
-    /// Ends the previous table, and returns the number of the next one; `None` if only the end is left.
+    /// Ends the previous table, and returns the number of the next one; `None` if only the end is
+    /// left.
     fn next_table(&mut self, out: &mut Vec<u8>) -> Option<usize>;
 
     /// Tells whether the last table will be read again.
@@ -47,8 +49,8 @@ pub trait Renderable: Send {
     fn broke_off(&self, error: &Broken);
 }
 
-/// A document or a page while it is sent. The readings count as delivered once the client has taken the last
-/// piece; an answer that ends early delivers none of them.
+/// A document or a page while it is sent. The readings count as delivered once the client has taken
+/// the last piece; an answer that ends early delivers none of them.
 pub struct Rendering<R> {
     of: R,
     /// The number of the table that is being written, and the position in it.
@@ -71,20 +73,36 @@ struct TablePosition {
 }
 
 impl TablePosition {
-    /// Starts before the first row of a metric; [`Self::advance`] fetches that row. Rows that will be needed again are kept, if
-    /// there is room for them. After the last row, the kept rows replace the map as the source of the metric.
+    /// Starts before the first row of a metric; [`Self::advance`] fetches that row. Rows that will
+    /// be needed again are kept, if there is room for them. After the last row, the kept rows
+    /// replace the map as the source of the metric.
     fn new(
         DocumentPart { metric, rows, .. }: &DocumentPart,
         is_needed_again: bool,
         keeper: &mut Keeper,
     ) -> Result<Self, Broken> {
-        let place = || if is_needed_again { keeper.place() } else { None };
+        let place = || {
+            if is_needed_again {
+                keeper.place()
+            } else {
+                None
+            }
+        };
         let (layout, cursor) = (Arc::clone(&metric.layout), rows.cursor(place)?);
-        Ok(Self { layout, cursor, chunk: Arc::default(), row: 0 })
+        Ok(Self {
+            layout,
+            cursor,
+            chunk: Arc::default(),
+            row: 0,
+        })
     }
 
     /// Waits for the next rows of `part`. Returns false if no rows are left.
-    async fn advance(&mut self, part: &mut DocumentPart, keeper: &mut Keeper) -> Result<bool, Broken> {
+    async fn advance(
+        &mut self,
+        part: &mut DocumentPart,
+        keeper: &mut Keeper,
+    ) -> Result<bool, Broken> {
         // The cursor uses the memory of an unused chunk again.
         self.chunk = Arc::default();
         let Some(chunk) = self.cursor.next().await? else {
@@ -100,7 +118,9 @@ impl TablePosition {
 
     /// Returns about [`ROWS`] bytes of the fetched rows; `None` if all of them are written.
     fn some_rows(&mut self) -> Option<RawTable> {
-        let Self { layout, chunk, row, .. } = self;
+        let Self {
+            layout, chunk, row, ..
+        } = self;
         if *row >= chunk.len(layout) {
             return None;
         }
@@ -115,10 +135,18 @@ impl<R: Renderable> Rendering<R> {
     /// Creates the rendering. `out` has the text before the first table.
     pub fn new(of: R, out: Vec<u8>, spools: Spools) -> Self {
         let (keeper, sent) = (Keeper::new(spools), SentPieces::default());
-        Self { of, current: None, keeper, out, sent, complete: false }
+        Self {
+            of,
+            current: None,
+            keeper,
+            out,
+            sent,
+            complete: false,
+        }
     }
 
-    /// Waits for the first rows, so that an unreadable map leads to an error status and not to an answer that breaks off.
+    /// Waits for the first rows, so that an unreadable map leads to an error status and not to an
+    /// answer that breaks off.
     pub async fn begun(mut self) -> Result<Self, Broken> {
         self.advance().await?;
         Ok(self)
@@ -127,12 +155,16 @@ impl<R: Renderable> Rendering<R> {
     /// Returns the pieces of the body. An error ends the answer before its end.
     pub fn into_stream(self) -> impl Stream<Item = Result<Bytes, Broken>> {
         stream::try_unfold(self, |mut rendering| async {
-            let piece = rendering.piece().await.inspect_err(|error| rendering.of.broke_off(error))?;
+            let piece = rendering
+                .piece()
+                .await
+                .inspect_err(|error| rendering.of.broke_off(error))?;
             Ok(piece.map(|piece| (piece, rendering)))
         })
     }
 
-    /// Returns the whole text; `None` if it has more than `limit` bytes. The readings do not count as delivered.
+    /// Returns the whole text; `None` if it has more than `limit` bytes. The readings do not count
+    /// as delivered.
     pub async fn whole(mut self, limit: usize) -> Result<Option<Vec<u8>>, Broken> {
         let mut text = Vec::new();
         while !self.complete {
@@ -167,8 +199,8 @@ impl<R: Renderable> Rendering<R> {
         Ok(())
     }
 
-    /// Appends text to `out` until that is enough for a piece, or nothing is left. Returns true at the end. The readings do not
-    /// count as delivered.
+    /// Appends text to `out` until that is enough for a piece, or nothing is left. Returns true at
+    /// the end. The readings do not count as delivered.
     pub async fn append_to(&mut self, out: &mut Vec<u8>) -> Result<bool, Broken> {
         out.append(&mut self.out);
         std::mem::swap(&mut self.out, out);
@@ -177,7 +209,8 @@ impl<R: Renderable> Rendering<R> {
         written.map(|()| self.complete)
     }
 
-    /// Waits for the next rows of this table, or of the next table. Returns false if no rows are left.
+    /// Waits for the next rows of this table, or of the next table. Returns false if no rows are
+    /// left.
     async fn advance(&mut self) -> Result<bool, Broken> {
         loop {
             if let Some((table, current)) = &mut self.current {
@@ -191,7 +224,9 @@ impl<R: Renderable> Rendering<R> {
                     }
                 }
             }
-            let Some(next) = self.of.next_table(&mut self.out) else { return Ok(false) };
+            let Some(next) = self.of.next_table(&mut self.out) else {
+                return Ok(false);
+            };
             let again = self.of.asks_again();
             match TablePosition::new(self.of.part(next), again, &mut self.keeper) {
                 Ok(current) => self.current = Some((next, current)),
@@ -202,7 +237,11 @@ impl<R: Renderable> Rendering<R> {
 
     /// Writes some of the available rows. Returns false if there are none.
     fn write_rows(&mut self) -> bool {
-        let rows = self.current.as_mut().and_then(|(_, current)| current.some_rows());
-        rows.map(|rows| self.of.rows(&rows, &mut self.out)).is_some()
+        let rows = self
+            .current
+            .as_mut()
+            .and_then(|(_, current)| current.some_rows());
+        rows.map(|rows| self.of.rows(&rows, &mut self.out))
+            .is_some()
     }
 }

@@ -1,5 +1,6 @@
-//! `GET /metrics`: one page about the daemon and all probes. Only the rows being written are in memory. The page needs
-//! a table once for each metric family of its rows, but reads each map only once.
+//! `GET /metrics`: one page about the daemon and all probes. Only the rows being written are in
+//! memory. The page needs a table once for each metric family of its rows, but reads each map only
+//! once.
 
 use std::sync::Arc;
 
@@ -23,12 +24,16 @@ use crate::store::spool::Spools;
 pub async fn scrape(State(api): State<Api>, headers: HeaderMap) -> Result<Response, ProblemAnswer> {
     // An impossible format is refused before a window is closed.
     let formats = PageFormat::ALL.map(|format| (format.media_type(), format));
-    let format = accepted(&headers, &formats)?.first().copied().unwrap_or(PageFormat::OpenMetrics);
+    let format = accepted(&headers, &formats)?
+        .first()
+        .copied()
+        .unwrap_or(PageFormat::OpenMetrics);
     let probes = api.engine.read_all().await;
-    // The daemon's own metrics come after the readings: readings may close windows, and these metrics count
-    // them.
+    // The daemon's own metrics come after the readings: readings may close windows, and these
+    // metrics count them.
     let own = api.engine.own_metrics().await?;
-    let body = Body::from_stream(page(format, probes, &own, api.engine.deployer.spools()).into_stream());
+    let body =
+        Body::from_stream(page(format, probes, &own, api.engine.deployer.spools()).into_stream());
     Ok(([(header::CONTENT_TYPE, format.media_type())], body).into_response())
 }
 
@@ -43,7 +48,12 @@ struct ScrapePage {
 }
 
 /// Begins a page. `own` has the daemon's own metrics.
-fn page(format: PageFormat, probes: Vec<Scraped>, own: &str, spools: Spools) -> Rendering<ScrapePage> {
+fn page(
+    format: PageFormat,
+    probes: Vec<Scraped>,
+    own: &str,
+    spools: Spools,
+) -> Rendering<ScrapePage> {
     let (mut encoder, mut tables, mut out) = (PageEncoder::new(), Vec::new(), Vec::new());
     for (probe, Scraped { delivery, .. }) in probes.iter().enumerate() {
         encoder.add_probe(&delivery.head(), delivery.skipped_before);
@@ -55,7 +65,16 @@ fn page(format: PageFormat, probes: Vec<Scraped>, own: &str, spools: Spools) -> 
     encoder.begin(own, &mut out);
     let mut conversion = PageConversion::new(format);
     conversion.convert(0, &mut out);
-    Rendering::new(ScrapePage { encoder, conversion, probes, tables }, out, spools)
+    Rendering::new(
+        ScrapePage {
+            encoder,
+            conversion,
+            probes,
+            tables,
+        },
+        out,
+        spools,
+    )
 }
 
 impl Renderable for ScrapePage {
@@ -103,7 +122,10 @@ impl Renderable for ScrapePage {
     }
 
     fn taken(&self) {
-        self.probes.iter().filter(|probe| !probe.broken).for_each(|probe| probe.delivery.complete());
+        self.probes
+            .iter()
+            .filter(|probe| !probe.broken)
+            .for_each(|probe| probe.delivery.complete());
     }
 
     fn broke_off(&self, error: &Broken) {

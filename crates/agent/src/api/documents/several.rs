@@ -1,5 +1,5 @@
-//! The documents of many windows in one answer: a list, and then a line of JSON for each window in it. A separate request for
-//! each window would cost more than the rendering of small documents.
+//! The documents of many windows in one answer: a list, and then a line of JSON for each window in
+//! it. A separate request for each window would cost more than the rendering of small documents.
 
 use std::sync::Arc;
 
@@ -27,11 +27,13 @@ pub fn check(headers: &HeaderMap) -> Result<(), ProblemAnswer> {
     accepted(headers, &[(NDJSON, ())]).map(drop)
 }
 
-/// The lines of an unfinished answer: a list, and for each window of it the document, or `null` if the window was removed.
-/// Only the part that is being written is in memory. A slow client delays only its own answer.
+/// The lines of an unfinished answer: a list, and for each window of it the document, or `null` if
+/// the window was removed. Only the part that is being written is in memory. A slow client delays
+/// only its own answer.
 struct WindowLines {
     run: WindowRun,
-    /// True if the shape of a document is sent before the document whenever it differs from the last sent shape.
+    /// True if the shape of a document is sent before the document whenever it differs from the
+    /// last sent shape.
     with_shapes: bool,
     engine: Arc<Engine>,
     /// The number of the window whose document is being written.
@@ -42,7 +44,8 @@ struct WindowLines {
     written: Vec<u64>,
 }
 
-/// Begins the answer. An unreadable first window leads to an error status and not to an answer that breaks off.
+/// Begins the answer. An unreadable first window leads to an error status and not to an answer that
+/// breaks off.
 pub async fn answer(
     listing: &Listing,
     run: WindowRun,
@@ -50,7 +53,15 @@ pub async fn answer(
     engine: Arc<Engine>,
 ) -> Result<Response, EngineError> {
     let (sent, out) = (SentPieces::default(), Vec::with_capacity(CHUNK));
-    let mut lines = WindowLines { run, with_shapes, engine, current: None, out, sent, written: Vec::new() };
+    let mut lines = WindowLines {
+        run,
+        with_shapes,
+        engine,
+        current: None,
+        out,
+        sent,
+        written: Vec::new(),
+    };
     lines.json(listing);
     lines.out.push(b'\n');
     lines.begin_next().await?;
@@ -85,7 +96,11 @@ impl WindowLines {
                     self.written.push(*seq);
                     self.current = None;
                 }
-            } else if !self.begin_next().await.map_err(|error| Broken(error.to_string()))? {
+            } else if !self
+                .begin_next()
+                .await
+                .map_err(|error| Broken(error.to_string()))?
+            {
                 break;
             }
         }
@@ -94,7 +109,14 @@ impl WindowLines {
 
     /// Begins the document of the next window. Returns false after the last one.
     async fn begin_next(&mut self) -> Result<bool, EngineError> {
-        let Some(RunWindow { seq, delivery, is_alike }) = self.run.next().await? else { return Ok(false) };
+        let Some(RunWindow {
+            seq,
+            delivery,
+            is_alike,
+        }) = self.run.next().await?
+        else {
+            return Ok(false);
+        };
         let Some(delivery) = delivery else {
             self.out.extend_from_slice(b"null\n");
             return Ok(true);
@@ -104,7 +126,10 @@ impl WindowLines {
             self.json(&delivery.shape(self.engine.deployer.pods.has_owners()));
             self.out.extend_from_slice(b"}\n");
         }
-        self.current = Some((seq, document::begin(delivery, Format::Json, &self.engine.deployer).await?));
+        self.current = Some((
+            seq,
+            document::begin(delivery, Format::Json, &self.engine.deployer).await?,
+        ));
         Ok(true)
     }
 }

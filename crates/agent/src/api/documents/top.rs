@@ -16,7 +16,8 @@ const MOST: usize = 10_000;
 /// The most metrics that an error mentions.
 const MOST_REASONS: usize = 4;
 
-/// The number of entries that a client requests, and the number by which these entries are the largest.
+/// The number of entries that a client requests, and the number by which these entries are the
+/// largest.
 #[derive(Debug, Default, Deserialize)]
 pub struct TopQuery {
     pub top: Option<usize>,
@@ -28,7 +29,8 @@ impl TopQuery {
     pub fn check(&self) -> Result<(), ProblemAnswer> {
         let detail = match (self.top, &self.by) {
             (None, Some(_)) => {
-                "by chooses the entries that top leaves; it needs top, the number of entries".to_owned()
+                "by chooses the entries that top leaves; it needs top, the number of entries"
+                    .to_owned()
             }
             (Some(top), _) if !(1..=MOST).contains(&top) => {
                 format!("top={top} is not a number of entries; use 1 to {MOST}")
@@ -38,15 +40,30 @@ impl TopQuery {
         Err(ProblemAnswer::new(StatusCode::BAD_REQUEST, detail))
     }
 
-    /// Keeps the largest entries of each metric, and the sum of all others. Pages of samples make their own choice.
-    pub async fn choose(&self, mut delivery: Delivery, format: Format) -> Result<Delivery, EngineError> {
-        let Some(top) = self.top else { return Ok(delivery) };
-        let chosen =
-            delivery.parts.iter().map(|part| LargestRows::new(&part.metric, top, self.by.as_deref()));
+    /// Keeps the largest entries of each metric, and the sum of all others. Pages of samples make
+    /// their own choice.
+    pub async fn choose(
+        &self,
+        mut delivery: Delivery,
+        format: Format,
+    ) -> Result<Delivery, EngineError> {
+        let Some(top) = self.top else {
+            return Ok(delivery);
+        };
+        let chosen = delivery
+            .parts
+            .iter()
+            .map(|part| LargestRows::new(&part.metric, top, self.by.as_deref()));
         let chosen: Vec<_> = chosen.collect();
-        // A document may have metrics without the number; their first counter then decides the order.
-        if chosen.iter().any(Result::is_err) && !chosen.iter().any(|chosen| matches!(chosen, Ok(Some(_)))) {
-            return Err(EngineError::Query(format!("by: {}", reasons(&delivery.parts, &chosen))));
+        // A document may have metrics without the number; their first counter then decides the
+        // order.
+        if chosen.iter().any(Result::is_err)
+            && !chosen.iter().any(|chosen| matches!(chosen, Ok(Some(_))))
+        {
+            return Err(EngineError::Query(format!(
+                "by: {}",
+                reasons(&delivery.parts, &chosen)
+            )));
         }
         let boot_time_ns = delivery.context.boot_time_ns;
         for (part, chosen) in delivery.parts.iter_mut().zip(chosen) {
@@ -56,7 +73,10 @@ impl TopQuery {
                 part.metric = limited(&part.metric, top as u64, by);
                 continue;
             }
-            let chosen = chosen.or_else(|_| LargestRows::new(&part.metric, top, None)).ok().flatten();
+            let chosen = chosen
+                .or_else(|_| LargestRows::new(&part.metric, top, None))
+                .ok()
+                .flatten();
             if let Some(chosen) = chosen {
                 leave(part, chosen, boot_time_ns).await?;
             }
@@ -65,8 +85,8 @@ impl TopQuery {
     }
 }
 
-/// Returns the reasons of the metrics if no metric has a number. Only metrics with named numbers give a
-/// useful reason.
+/// Returns the reasons of the metrics if no metric has a number. Only metrics with named numbers
+/// give a useful reason.
 fn reasons(parts: &[DocumentPart], chosen: &[Result<Option<LargestRows>, NoNumber>]) -> String {
     let errors: Vec<(&str, &NoNumber)> = parts
         .iter()

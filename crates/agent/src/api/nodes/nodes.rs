@@ -21,14 +21,20 @@ pub async fn list(State(api): State<Api>) -> ApiResult<Response> {
 }
 
 /// Answers `GET /v1/nodes/series`.
-pub async fn series(State(api): State<Api>, Query(pairs): Query<QueryPairs>) -> ApiResult<Response> {
+pub async fn series(
+    State(api): State<Api>,
+    Query(pairs): Query<QueryPairs>,
+) -> ApiResult<Response> {
     let book = book(&api)?;
     let query = NodeChartQuery::parse(pairs, &book.nodes).map_err(EngineError::Query)?;
     json(book.charts(query).await).await
 }
 
 /// Answers `GET /v1/nodes/windows`.
-pub async fn windows(State(api): State<Api>, Query(pairs): Query<QueryPairs>) -> ApiResult<Response> {
+pub async fn windows(
+    State(api): State<Api>,
+    Query(pairs): Query<QueryPairs>,
+) -> ApiResult<Response> {
     let book = book(&api)?;
     let query = NodeWindowQuery::parse(pairs, &book.nodes).map_err(EngineError::Query)?;
     json(book.windows(query).await).await

@@ -38,8 +38,8 @@ pub struct ReplayParts {
     pub captures: UploadedCaptures,
 }
 
-/// Reads the parts of a request, which must have the part `needed` and a capture. A rule is allowed only
-/// in a request that needs a rule. Captures are written to the disk.
+/// Reads the parts of a request, which must have the part `needed` and a capture. A rule is allowed
+/// only in a request that needs a rule. Captures are written to the disk.
 pub async fn read(
     api: &Api,
     notes: &RecordNotes,
@@ -48,32 +48,61 @@ pub async fn read(
     needed: &str,
 ) -> Result<ReplayParts, ProblemAnswer> {
     let mut parts = Multipart::new(request.into_data_stream(), boundary(headers)?);
-    let captures = UploadedCaptures { capture: None, egress: None, local: Vec::new() };
-    let mut found = ReplayParts { config: None, rule: None, captures };
+    let captures = UploadedCaptures {
+        capture: None,
+        egress: None,
+        local: Vec::new(),
+    };
+    let mut found = ReplayParts {
+        config: None,
+        rule: None,
+        captures,
+    };
     let captures = &mut found.captures;
     let mut room = api.engine.deployer.ledger.limits.max_capture_bytes;
     while let Some(part) = parts.next_field().await.map_err(|error| broken(&error))? {
         let name = part.name().unwrap_or_default().to_owned();
         let is_second = match &*name {
-            CONFIG => found.config.replace(read_config(notes, part).await?).is_some(),
+            CONFIG => found
+                .config
+                .replace(read_config(notes, part).await?)
+                .is_some(),
             RULE if needed == RULE => found.rule.replace(read_rule(part).await?).is_some(),
-            CAPTURE => captures.capture.replace(spool(api, part, &mut room).await?).is_some(),
-            EGRESS_CAPTURE => captures.egress.replace(spool(api, part, &mut room).await?).is_some(),
+            CAPTURE => captures
+                .capture
+                .replace(spool(api, part, &mut room).await?)
+                .is_some(),
+            EGRESS_CAPTURE => captures
+                .egress
+                .replace(spool(api, part, &mut room).await?)
+                .is_some(),
             LOCAL => {
-                captures.local.push(address(part, captures.local.len()).await?);
+                captures
+                    .local
+                    .push(address(part, captures.local.len()).await?);
                 false
             }
             _ => {
                 let with_rule = if needed == RULE { ", rule" } else { "" };
-                let detail = format!("the part {name:?} is not known; {}{with_rule} are", PARTS.join(", "));
+                let detail = format!(
+                    "the part {name:?} is not known; {}{with_rule} are",
+                    PARTS.join(", ")
+                );
                 return Err(ProblemAnswer::new(StatusCode::BAD_REQUEST, detail));
             }
         };
         if is_second {
-            return Err(ProblemAnswer::new(StatusCode::BAD_REQUEST, format!("there are two parts {name:?}")));
+            return Err(ProblemAnswer::new(
+                StatusCode::BAD_REQUEST,
+                format!("there are two parts {name:?}"),
+            ));
         }
     }
-    let has_needed = if needed == RULE { found.rule.is_some() } else { found.config.is_some() };
+    let has_needed = if needed == RULE {
+        found.rule.is_some()
+    } else {
+        found.config.is_some()
+    };
     match found.captures.capture.is_some() || found.captures.egress.is_some() {
         _ if !has_needed => Err(missing(needed)),
         true => Ok(found),
@@ -84,8 +113,13 @@ pub async fn read(
 /// Returns the boundary between the parts of a body.
 pub fn boundary(headers: &HeaderMap) -> Result<String, Refusal> {
     let mut given = headers.get_all(header::CONTENT_TYPE).iter();
-    let (value, others) = (given.next().and_then(|value| value.to_str().ok()), given.count());
-    let boundary = value.filter(|_| others == 0).and_then(|value| multer::parse_boundary(value).ok());
+    let (value, others) = (
+        given.next().and_then(|value| value.to_str().ok()),
+        given.count(),
+    );
+    let boundary = value
+        .filter(|_| others == 0)
+        .and_then(|value| multer::parse_boundary(value).ok());
     boundary.ok_or(Refusal::NotMultipart)
 }
 
@@ -95,12 +129,16 @@ pub fn probe_name(config: &ConfigDocument) -> String {
 
 /// Returns the problem of a request without this part.
 pub fn missing(part: &str) -> ProblemAnswer {
-    ProblemAnswer::new(StatusCode::BAD_REQUEST, format!("the part {part} is missing"))
+    ProblemAnswer::new(
+        StatusCode::BAD_REQUEST,
+        format!("the part {part} is missing"),
+    )
 }
 
 /// Tells whether a part is in YAML. Clients send files with different media types.
 fn is_yaml(part: &Field<'_>) -> bool {
-    part.content_type().is_some_and(|given| given.essence_str().ends_with("yaml"))
+    part.content_type()
+        .is_some_and(|given| given.essence_str().ends_with("yaml"))
 }
 
 async fn read_rule(mut part: Field<'_>) -> Result<RuleDocument, ProblemAnswer> {
@@ -110,7 +148,11 @@ async fn read_rule(mut part: Field<'_>) -> Result<RuleDocument, ProblemAnswer> {
         bytes.extend_from_slice(&piece);
         rules::check_size(bytes.len())?;
     }
-    Ok(if is_yaml { parse_any_yaml(&bytes) } else { parse_any_json(&bytes) }?)
+    Ok(if is_yaml {
+        parse_any_yaml(&bytes)
+    } else {
+        parse_any_json(&bytes)
+    }?)
 }
 
 async fn read_config(
@@ -131,11 +173,15 @@ async fn read_config(
     Ok((config, held))
 }
 
-/// Reads an address of the host on which the packets were captured. The request already has `others`
-/// addresses.
+/// Reads an address of the host on which the packets were captured. The request already has
+/// `others` addresses.
 async fn address(mut part: Field<'_>, others: usize) -> Result<LocalAddress, ProblemAnswer> {
-    let refuse =
-        |message: String| ProblemAnswer::new(StatusCode::BAD_REQUEST, format!("the part {LOCAL}: {message}"));
+    let refuse = |message: String| {
+        ProblemAnswer::new(
+            StatusCode::BAD_REQUEST,
+            format!("the part {LOCAL}: {message}"),
+        )
+    };
     if others == ADDRESSES {
         return Err(refuse(format!("more than {ADDRESSES} addresses are given")));
     }
@@ -146,13 +192,25 @@ async fn address(mut part: Field<'_>, others: usize) -> Result<LocalAddress, Pro
             return Err(refuse(format!("an address has more than {ADDRESS} bytes")));
         }
     }
-    String::from_utf8_lossy(&text).trim().parse().map_err(|error: NoAddress| refuse(error.to_string()))
+    String::from_utf8_lossy(&text)
+        .trim()
+        .parse()
+        .map_err(|error: NoAddress| refuse(error.to_string()))
 }
 
 /// Writes a part to disk, at most `room` bytes.
-async fn spool(api: &Api, mut part: Field<'_>, room: &mut u64) -> Result<std::fs::File, ProblemAnswer> {
+async fn spool(
+    api: &Api,
+    mut part: Field<'_>,
+    room: &mut u64,
+) -> Result<std::fs::File, ProblemAnswer> {
     let limit = api.engine.deployer.ledger.limits.max_capture_bytes;
-    let mut spool = api.engine.deployer.spools().create().map_err(EngineError::Spool)?;
+    let mut spool = api
+        .engine
+        .deployer
+        .spools()
+        .create()
+        .map_err(EngineError::Spool)?;
     let mut bytes = Vec::with_capacity(PIECE);
     loop {
         let piece = chunk(&mut part).await?;

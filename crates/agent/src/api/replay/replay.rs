@@ -1,5 +1,5 @@
-//! `POST /v1/replay`: the request contains a configuration and captures, and the answer is the document
-//! of a window over their packets.
+//! `POST /v1/replay`: the request contains a configuration and captures, and the answer is the
+//! document of a window over their packets.
 
 use std::sync::Arc;
 
@@ -30,13 +30,31 @@ pub async fn replay(
 ) -> Result<Response, ProblemAnswer> {
     let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
     // The work holds the place, because it may continue for a moment after the client has hung up.
-    let place = Arc::new(api.engine.readings.replays.take().await.map_err(EngineError::from)?);
-    let ReplayParts { config, captures, .. } = parts::read(&api, &notes, &headers, request, CONFIG).await?;
+    let place = Arc::new(
+        api.engine
+            .readings
+            .replays
+            .take()
+            .await
+            .map_err(EngineError::from)?,
+    );
+    let ReplayParts {
+        config, captures, ..
+    } = parts::read(&api, &notes, &headers, request, CONFIG).await?;
     let (config, _held) = config.ok_or_else(|| parts::missing(CONFIG))?;
     let name = parts::probe_name(&config);
-    let delivery = api.engine.replay(&name, config, &principal, captures, place).await?;
-    let ran = delivery.replay().map(|replay| replay.ran).unwrap_or_default();
+    let delivery = api
+        .engine
+        .replay(&name, config, &principal, captures, place)
+        .await?;
+    let ran = delivery
+        .replay()
+        .map(|replay| replay.ran)
+        .unwrap_or_default();
     let timing = format!("run;dur={:.6}", 1e3 * ran.as_secs_f64());
-    Ok(([("server-timing", timing)], document(api, delivery, &allowed, &TopQuery::default()).await?)
+    Ok((
+        [("server-timing", timing)],
+        document(api, delivery, &allowed, &TopQuery::default()).await?,
+    )
         .into_response())
 }

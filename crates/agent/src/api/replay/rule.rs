@@ -1,5 +1,5 @@
-//! `POST /v1/replay/rule`: the request contains a rule and captures, and the answer lists the actions that the rule
-//! would have taken.
+//! `POST /v1/replay/rule`: the request contains a rule and captures, and the answer lists the
+//! actions that the rule would have taken.
 
 use std::sync::Arc;
 
@@ -39,8 +39,19 @@ pub async fn replay(
     headers: HeaderMap,
     request: Body,
 ) -> Result<Json<RuleTrial>, ProblemAnswer> {
-    let place = Arc::new(api.engine.readings.replays.take().await.map_err(EngineError::from)?);
-    let ReplayParts { config, rule, captures } = parts::read(&api, &notes, &headers, request, RULE).await?;
+    let place = Arc::new(
+        api.engine
+            .readings
+            .replays
+            .take()
+            .await
+            .map_err(EngineError::from)?,
+    );
+    let ReplayParts {
+        config,
+        rule,
+        captures,
+    } = parts::read(&api, &notes, &headers, request, RULE).await?;
     let rule = rule.ok_or_else(|| parts::missing(RULE))?;
     let name = query.probe.unwrap_or_else(|| rule.watch.clone());
     let (mut config, _held) = match config {
@@ -48,8 +59,17 @@ pub async fn replay(
         None => (probes::known(&api.engine, &name)?, None),
     };
     let window = config.window.get_or_insert_default();
-    window.interval = query.interval.or_else(|| window.interval.take()).or_else(|| Some(INTERVAL.to_owned()));
+    window.interval = query
+        .interval
+        .or_else(|| window.interval.take())
+        .or_else(|| Some(INTERVAL.to_owned()));
     notes.set(&name, &config);
-    let tried = TriedRule { rule, probe: name, config };
-    Ok(Json(tried.run(&api.engine, &principal, captures, place).await?))
+    let tried = TriedRule {
+        rule,
+        probe: name,
+        config,
+    };
+    Ok(Json(
+        tried.run(&api.engine, &principal, captures, place).await?,
+    ))
 }

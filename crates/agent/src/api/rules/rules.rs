@@ -5,7 +5,9 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use twinprobe_api::{RuleDocument, RuleList, RuleRevisionList, RuleStatus, parse_any_json, parse_any_yaml};
+use twinprobe_api::{
+    RuleDocument, RuleList, RuleRevisionList, RuleStatus, parse_any_json, parse_any_yaml,
+};
 
 use crate::api::error::{ApiResult, ProblemAnswer};
 use crate::api::extract::{Path, Syntax, read_body};
@@ -29,7 +31,9 @@ pub fn check_size(bytes: usize) -> ApiResult<()> {
 
 /// Answers `GET /v1/rules`.
 pub async fn list(State(api): State<Api>) -> Json<RuleList> {
-    Json(RuleList { rules: api.rules.list() })
+    Json(RuleList {
+        rules: api.rules.list(),
+    })
 }
 
 /// Answers `GET /v1/rules/{name}`.
@@ -51,7 +55,10 @@ pub async fn put(
         Ok(Syntax::Yaml) => parse_any_yaml(&bytes)?,
         _ => parse_any_json(&bytes)?,
     };
-    let (outcome, status) = api.rules.put(&name, document, author, &conditions(&headers)).await?;
+    let (outcome, status) = api
+        .rules
+        .put(&name, document, author, &conditions(&headers))
+        .await?;
     let (code, word) = answer(outcome);
     let location = [(header::LOCATION, format!("/v1/rules/{name}"))];
     Ok((code, location, [(OUTCOME, word)], tagged(status)).into_response())
@@ -82,7 +89,9 @@ pub async fn revisions(
     State(api): State<Api>,
     Path(name): Path<String>,
 ) -> ApiResult<Json<RuleRevisionList>> {
-    Ok(Json(RuleRevisionList { revisions: api.rules.revisions(&name).await? }))
+    Ok(Json(RuleRevisionList {
+        revisions: api.rules.revisions(&name).await?,
+    }))
 }
 
 /// Puts the revision that the body names. Without a body, puts the revision before the present one.
@@ -94,10 +103,16 @@ pub async fn roll_back(
     request: Body,
 ) -> ApiResult<Response> {
     let wanted = read_rollback(&headers, request).await?;
-    let status = api.rules.roll_back(&name, wanted.revision, author, &conditions(&headers)).await?;
+    let status = api
+        .rules
+        .roll_back(&name, wanted.revision, author, &conditions(&headers))
+        .await?;
     Ok(tagged(status).into_response())
 }
 
 fn tagged(status: RuleStatus) -> impl IntoResponse {
-    ([(header::ETAG, tag(status.revision, &status.created))], Json(status))
+    (
+        [(header::ETAG, tag(status.revision, &status.created))],
+        Json(status),
+    )
 }

@@ -18,7 +18,9 @@ use crate::engine::deploy::cause::ChangeAuthor;
 
 /// Answers `GET /v1/templates`.
 pub async fn list(State(api): State<Api>) -> ApiResult<Json<TemplateList>> {
-    Ok(Json(TemplateList { templates: api.rules.templates().await? }))
+    Ok(Json(TemplateList {
+        templates: api.rules.templates().await?,
+    }))
 }
 
 /// Answers `GET /v1/templates/{name}`.
@@ -37,7 +39,10 @@ pub async fn put(
 ) -> ApiResult<Response> {
     let (document, _held) = read_config(&headers, request).await?;
     notes.set(&name, &document);
-    let (outcome, status) = api.rules.put_template(&name, document, &author, &conditions(&headers)).await?;
+    let (outcome, status) = api
+        .rules
+        .put_template(&name, document, &author, &conditions(&headers))
+        .await?;
     let (code, word) = answer(outcome);
     let location = [(header::LOCATION, format!("/v1/templates/{name}"))];
     Ok((code, location, [(OUTCOME, word)], tagged(status)).into_response())
@@ -50,10 +55,15 @@ pub async fn delete(
     _: ChangeAuthor,
     headers: HeaderMap,
 ) -> ApiResult<StatusCode> {
-    api.rules.delete_template(&name, &conditions(&headers)).await?;
+    api.rules
+        .delete_template(&name, &conditions(&headers))
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 fn tagged(status: TemplateStatus) -> impl IntoResponse {
-    ([(header::ETAG, tag(status.revision, &status.created))], Json(status))
+    (
+        [(header::ETAG, tag(status.revision, &status.created))],
+        Json(status),
+    )
 }

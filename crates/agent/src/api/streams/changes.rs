@@ -33,7 +33,12 @@ pub async fn changes(
     if let Some(name) = &query.probe {
         api.engine.registry.get(name)?;
     }
-    let place = api.engine.streaming.places.take(&principal.who).map_err(EngineError::from)?;
+    let place = api
+        .engine
+        .streaming
+        .places
+        .take(&principal.who)
+        .map_err(EngineError::from)?;
     let reach = ConsoleReach {
         history: api.history.as_ref().map(|source| source.server.to_string()),
         nodes: api.nodes.as_ref().map(|file| file.book().nodes.len()),
@@ -44,6 +49,9 @@ pub async fn changes(
         changes.as_mut().poll_next(context)
     };
     let body = StreamBody::new(next, Some(SILENCE));
-    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
     Ok((headers, Body::new(body)).into_response())
 }

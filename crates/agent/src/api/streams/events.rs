@@ -35,14 +35,25 @@ pub async fn events(
     headers: HeaderMap,
 ) -> Result<Response, ProblemAnswer> {
     let framing = framing(&headers)?;
-    let place = api.engine.streaming.places.take(&principal.who).map_err(EngineError::from)?;
-    let stream = api.engine.stream(&name, query.metric.as_deref(), framing).await?;
+    let place = api
+        .engine
+        .streaming
+        .places
+        .take(&principal.who)
+        .map_err(EngineError::from)?;
+    let stream = api
+        .engine
+        .stream(&name, query.metric.as_deref(), framing)
+        .await?;
     let media_type = match framing {
         Framing::Ndjson => NDJSON,
         Framing::Sse => SSE,
     };
     // A proxy that caches would wait for the end of this answer, which never comes.
-    let headers = [(header::CONTENT_TYPE, media_type), (header::CACHE_CONTROL, "no-store")];
+    let headers = [
+        (header::CONTENT_TYPE, media_type),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
     let keep_alive = (framing == Framing::Sse).then_some(SILENCE);
     let next = move |context: &mut Context<'_>| {
         let _held = &place;

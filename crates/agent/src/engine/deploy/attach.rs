@@ -1,5 +1,5 @@
-//! The step from loaded to running: a probe is attached as a new one, replaces another probe, or is adopted while it
-//! runs.
+//! The step from loaded to running: a probe is attached as a new one, replaces another probe, or is
+//! adopted while it runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,8 @@ use crate::store::record::StoredProbe;
 use twinprobe_config::ProbeConfig;
 
 impl Probe {
-    /// Attaches a loaded probe, in the place of `old` if `old` runs, and makes the new configuration the stored one.
+    /// Attaches a loaded probe, in the place of `old` if `old` runs, and makes the new
+    /// configuration the stored one.
     pub fn deploy(
         engine: &Engine,
         config: ProbeConfig,
@@ -40,16 +41,23 @@ impl Probe {
         old: Option<&Self>,
         lineage: Lineage,
     ) -> Result<Self, EngineError> {
-        // The list is made only here: the watch reports interfaces that appear later, after this change.
-        let WantedInterfaces { interfaces, mut pending, unlisted } =
-            wanted(&config.places, loaded.occasion, &engine.deployer.pods)?;
+        // The list is made only here: the watch reports interfaces that appear later, after this
+        // change.
+        let WantedInterfaces {
+            interfaces,
+            mut pending,
+            unlisted,
+        } = wanted(&config.places, loaded.occasion, &engine.deployer.pods)?;
         let (interfaces, left) = fitting(interfaces, &loaded.directions)?;
         pending.extend(left);
-        let codes =
-            loaded.directions.iter().map(|loaded| (loaded.plan.direction(), loaded.plan.code.clone()));
+        let codes = loaded
+            .directions
+            .iter()
+            .map(|loaded| (loaded.plan.direction(), loaded.plan.code.clone()));
         let codes: BTreeMap<&str, String> = codes.collect();
-        let warning =
-            |(direction, message): &Loss| Finding::new(Stage::Load, codes[direction].clone(), message);
+        let warning = |(direction, message): &Loss| {
+            Finding::new(Stage::Load, codes[direction].clone(), message)
+        };
         let mut old_state = old.map(|old| old.state.lock());
         let mut warnings = Vec::new();
         if let Some(ProbeState::Running(running)) = old_state.as_deref_mut() {
@@ -57,10 +65,13 @@ impl Probe {
             warnings = running.close_before(&loaded.metrics, &loaded.directions)?;
         }
         let (running, replaces) = match old_state.as_deref() {
-            Some(ProbeState::Running(running)) => {
-                (Some(&**running), ReplacedDeployment::Attached(&running.open.attached))
-            }
-            Some(ProbeState::Failed { held: Some(held), .. }) => (None, ReplacedDeployment::Held(held)),
+            Some(ProbeState::Running(running)) => (
+                Some(&**running),
+                ReplacedDeployment::Attached(&running.open.attached),
+            ),
+            Some(ProbeState::Failed {
+                held: Some(held), ..
+            }) => (None, ReplacedDeployment::Held(held)),
             _ => (None, ReplacedDeployment::Nothing),
         };
         if let Some(old) = running {
@@ -71,15 +82,29 @@ impl Probe {
         let name = config.name.clone();
         let windows = engine.readings.windows.of(&name);
         let (first, order) = (windows.last_seq() + 1, old.and_then(|old| old.order));
-        let identity = Identity { probe: &name, netns: config.places.netns() };
-        let more_known = |direction: &'static str, map: &str, layout: &TableLayout, rows| match running {
-            Some(old) => old.open.with_more(direction, map, layout, rows),
-            None => rows,
+        let identity = Identity {
+            probe: &name,
+            netns: config.places.netns(),
         };
-        let (kernel, directions, attached) =
-            (&engine.deployer.kernel, loaded.directions, replaces.attached());
-        let deployable =
-            Deployable::new(&kernel.host, identity, directions, attached, first, order, &more_known)?;
+        let more_known =
+            |direction: &'static str, map: &str, layout: &TableLayout, rows| match running {
+                Some(old) => old.open.with_more(direction, map, layout, rows),
+                None => rows,
+            };
+        let (kernel, directions, attached) = (
+            &engine.deployer.kernel,
+            loaded.directions,
+            replaces.attached(),
+        );
+        let deployable = Deployable::new(
+            &kernel.host,
+            identity,
+            directions,
+            attached,
+            first,
+            order,
+            &more_known,
+        )?;
         warnings.extend(deployable.losses().iter().map(&warning));
         let serial = deployable.record().serial;
         let begun = begin(
@@ -93,8 +118,15 @@ impl Probe {
         let prepared = begun.map_err(EngineError::from).and_then(|awaited| {
             crash::point("saved");
             let (objects, cost) = (&loaded.objects, loaded.cost);
-            let prepared =
-                prepare(&engine.deployer.store, &name, lineage, document, objects, cost, &deployable);
+            let prepared = prepare(
+                &engine.deployer.store,
+                &name,
+                lineage,
+                document,
+                objects,
+                cost,
+                &deployable,
+            );
             Ok((awaited, prepared?))
         });
         let (awaited, (stored, commit)) = match prepared {
@@ -113,10 +145,14 @@ impl Probe {
         }
         pending.extend(refused(failed));
         warnings.extend(attached.fallbacks().into_iter().map(|(direction, reason)| {
-            Finding::new(Stage::Attach, &attached.directions[direction].plan.code, reason)
+            Finding::new(
+                Stage::Attach,
+                &attached.directions[direction].plan.code,
+                reason,
+            )
         }));
-        // The probe's file decides which deployment runs after a crash: before the commit the old one, after it the new
-        // one.
+        // The probe's file decides which deployment runs after a crash: before the commit the old
+        // one, after it the new one.
         crash::point("switched");
         if let Err(error) = commit.commit() {
             attached.undo(replaces);
@@ -127,11 +163,19 @@ impl Probe {
         let counters = engine.telemetry.probe(&name);
         let open = OpenWindow::new(attached, readers, awaited, windows);
         let mut running = Running::new(config, stored.origin(&engine.node), open, counters);
-        match old_state.as_deref_mut().map(|state| std::mem::replace(state, ProbeState::Gone)) {
-            Some(ProbeState::Running(old)) => warnings.extend(running.succeed(*old).iter().map(&warning)),
+        match old_state
+            .as_deref_mut()
+            .map(|state| std::mem::replace(state, ProbeState::Gone))
+        {
+            Some(ProbeState::Running(old)) => {
+                warnings.extend(running.succeed(*old).iter().map(&warning))
+            }
             state => {
                 running.resume();
-                if let Some(ProbeState::Failed { held: Some(held), .. }) = state {
+                if let Some(ProbeState::Failed {
+                    held: Some(held), ..
+                }) = state
+                {
                     held.retire(&running.open.attached);
                 }
             }
@@ -143,16 +187,27 @@ impl Probe {
         running.set_pending(pending, unlisted);
         let lease = Lease::recorded(&stored, &engine.deployer.kernel.host.boot_id);
         warnings.splice(0..0, loaded.warnings);
-        Ok(Self::running(stored, lease, warnings, events, running, loaded.share))
+        Ok(Self::running(
+            stored,
+            lease,
+            warnings,
+            events,
+            running,
+            loaded.share,
+        ))
     }
 
-    /// Continues with the windows of an adopted probe, once the dispatchers call the right programs.
+    /// Continues with the windows of an adopted probe, once the dispatchers call the right
+    /// programs.
     pub fn resume(&self) {
         if let ProbeState::Running(running) = &mut *self.state.lock() {
             running.resume();
             // The reason for a failure has been logged; the next reading tries again.
             let _ = running.finish_window();
-            self.shown.lock().close_error.clone_from(&running.close_error);
+            self.shown
+                .lock()
+                .close_error
+                .clone_from(&running.close_error);
         }
     }
 
@@ -164,16 +219,27 @@ impl Probe {
         running: Running,
         share: Share,
     ) -> Self {
-        let (namespace, pods) = (running.config.places.netns.clone(), running.config.places.pods().cloned());
+        let (namespace, pods) = (
+            running.config.places.netns.clone(),
+            running.config.places.pods().cloned(),
+        );
         running.refresh_exactness_after_a_change();
         Self {
             name: running.config.name.clone(),
-            order: stored.running.as_ref().map(|running| running.deployment.order),
+            order: stored
+                .running
+                .as_ref()
+                .map(|running| running.deployment.order),
             stored,
             origin: Arc::clone(&running.origin),
             lease: Mutex::new(lease),
             warnings,
-            running: Some(RunningParts { namespace, pods, events, share }),
+            running: Some(RunningParts {
+                namespace,
+                pods,
+                events,
+                share,
+            }),
             windows: Arc::clone(&running.open.windows),
             turn: Arc::default(),
             skipped: Arc::clone(&running.skipped),

@@ -12,8 +12,8 @@ use crate::store::record::StoredProbe;
 pub enum Occasion {
     /// A client or a file deploys the probe, and the daemon checks the whole configuration.
     New,
-    /// The probe existed before. It continues after a start or a change of interfaces, even if rules and
-    /// limits have changed.
+    /// The probe existed before. It continues after a start or a change of interfaces, even if
+    /// rules and limits have changed.
     Restored,
 }
 
@@ -47,7 +47,10 @@ pub struct ChangeAuthor {
 impl ChangeAuthor {
     /// Returns the author with this reason, unless the author already has one.
     pub fn explained(self, message: impl FnOnce() -> String) -> Self {
-        Self { message: self.message.or_else(|| Some(message())), ..self }
+        Self {
+            message: self.message.or_else(|| Some(message())),
+            ..self
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! The end of a lease. The probe gets no more packets, its last window is closed, and the probe is removed. Windows that
-//! no collector has acknowledged stay readable for some time.
+//! The end of a lease. The probe gets no more packets, its last window is closed, and the probe is
+//! removed. Windows that no collector has acknowledged stay readable for some time.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -23,7 +23,8 @@ use twinprobe_config::ProbeConfig;
 
 /// The time for which the windows of a probe stay readable after the end of its lease.
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
-/// The longest sleep of a task that waits for the end of a lease: the timer's clock stops while the machine sleeps.
+/// The longest sleep of a task that waits for the end of a lease: the timer's clock stops while the
+/// machine sleeps.
 const LOOK: Duration = Duration::from_secs(10);
 /// The pause after a failed attempt to store the last window.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -33,12 +34,17 @@ impl Engine {
     pub fn retained(&self, name: &str) -> Result<RetainedWindows, EngineError> {
         match self.registry.get(name) {
             Ok(probe) => Ok(probe.retained()),
-            Err(error) => self.registry.expired.get(name).map(|(retained, _)| retained).ok_or(error),
+            Err(error) => self
+                .registry
+                .expired
+                .get(name)
+                .map(|(retained, _)| retained)
+                .ok_or(error),
         }
     }
 
-    /// Extends the lease of a running probe by this duration, if it has a lease. Attaches the probe at the interfaces
-    /// where it is missing. The caller holds the turn of the probe.
+    /// Extends the lease of a running probe by this duration, if it has a lease. Attaches the probe
+    /// at the interfaces where it is missing. The caller holds the turn of the probe.
     pub async fn renew(
         self: &Arc<Self>,
         probe: Arc<Probe>,
@@ -51,14 +57,22 @@ impl Engine {
                 let _turn = turn;
                 let lease = Lease::begin(duration);
                 let record = Some(lease.stored(&engine.deployer.kernel.host.boot_id));
-                let stored = StoredProbe { lease: record, ..renewed.stored.clone() };
-                engine.deployer.store.prepare(&renewed.name, &stored, None)?.commit()?;
+                let stored = StoredProbe {
+                    lease: record,
+                    ..renewed.stored.clone()
+                };
+                engine
+                    .deployer
+                    .store
+                    .prepare(&renewed.name, &stored, None)?
+                    .commit()?;
                 renewed.set_lease(lease, &engine.deployer.pods);
                 Ok::<(), EngineError>(())
             });
             renewed.await??;
         }
-        // A client may send the same configuration again because it has seen that an attachment has ended.
+        // A client may send the same configuration again because it has seen that an attachment has
+        // ended.
         self.attach_again(probe).await
     }
 
@@ -66,7 +80,10 @@ impl Engine {
     pub fn watch_lease(self: &Arc<Self>, probe: Weak<Probe>) {
         let engine = Arc::downgrade(self);
         self.readings.clock.spawn(async move {
-            while let Some(left) = probe.upgrade().and_then(|probe| Some(probe.lease()?.left())) {
+            while let Some(left) = probe
+                .upgrade()
+                .and_then(|probe| Some(probe.lease()?.left()))
+            {
                 let pause = match left {
                     Duration::ZERO if expire(&engine, &probe).await => return,
                     Duration::ZERO => AGAIN,
@@ -80,14 +97,19 @@ impl Engine {
     /// Removes a probe whose lease has ended. Returns false if the caller must try again.
     async fn expire(self: &Arc<Self>, probe: Arc<Probe>) -> Result<bool, EngineError> {
         let turn = self.registry.turns.take(&probe.name).await;
-        if !self.registry.get(&probe.name).is_ok_and(|present| Arc::ptr_eq(&present, &probe)) {
+        if !self
+            .registry
+            .get(&probe.name)
+            .is_ok_and(|present| Arc::ptr_eq(&present, &probe))
+        {
             return Ok(true);
         }
         if probe.lease().is_none_or(|lease| !lease.left().is_zero()) {
             return Ok(false);
         }
         let ended = Arc::clone(&probe);
-        self.change(move |engine| ended.end(&engine.deployer.pods)).await?;
+        self.change(move |engine| ended.end(&engine.deployer.pods))
+            .await?;
         crash::point("ended");
         let (last, engine) = (Arc::clone(&probe), Arc::clone(self));
         let closed = tokio::task::spawn_blocking(move || {
@@ -108,10 +130,9 @@ impl Engine {
             match probe.lease().filter(|_| is_kept) {
                 Some(_) => engine.deployer.store.expire(entry)?,
                 None => {
-                    engine
-                        .readings
-                        .windows
-                        .remove(&probe.name, |windows| engine.deployer.store.remove(entry, windows))?;
+                    engine.readings.windows.remove(&probe.name, |windows| {
+                        engine.deployer.store.remove(entry, windows)
+                    })?;
                 }
             }
             crash::point("expired");
@@ -148,9 +169,16 @@ impl Engine {
         if let Ok(config) = ProbeConfig::validate(name, &stored.config) {
             windows.set_limits(limits(&config));
         }
-        let retained =
-            RetainedWindows { windows, origin: stored.origin(&self.node), skipped: Arc::default() };
-        self.watch_expired(name, retained, lease.unwrap_or_else(|| Lease::begin(Duration::ZERO)));
+        let retained = RetainedWindows {
+            windows,
+            origin: stored.origin(&self.node),
+            skipped: Arc::default(),
+        };
+        self.watch_expired(
+            name,
+            retained,
+            lease.unwrap_or_else(|| Lease::begin(Duration::ZERO)),
+        );
     }
 
     fn watch_expired(self: &Arc<Self>, name: &str, retained: RetainedWindows, ended: Lease) {
@@ -158,28 +186,36 @@ impl Engine {
         self.registry.expired.insert(name, retained, lease);
         let (engine, name) = (Arc::downgrade(self), name.to_owned());
         self.readings.clock.spawn(async move {
-            while let Some(engine) =
-                engine.upgrade().filter(|engine| engine.registry.expired.is(&name, lease))
+            while let Some(engine) = engine
+                .upgrade()
+                .filter(|engine| engine.registry.expired.is(&name, lease))
             {
                 let left = lease.left();
                 if left.is_zero() {
                     let of = name.clone();
                     // Files that can't be removed now stay until a later attempt.
-                    let _ = engine.change(move |engine| engine.forget_expired(&of, lease)).await;
+                    let _ = engine
+                        .change(move |engine| engine.forget_expired(&of, lease))
+                        .await;
                 }
                 drop(engine);
-                tokio::time::sleep(if left.is_zero() { AGAIN } else { left.min(LOOK) }).await;
+                tokio::time::sleep(if left.is_zero() {
+                    AGAIN
+                } else {
+                    left.min(LOOK)
+                })
+                .await;
             }
         });
     }
 
-    /// Removes the windows of an expired probe, if they still have this lease. Call this while nothing else
-    /// changes.
+    /// Removes the windows of an expired probe, if they still have this lease. Call this while
+    /// nothing else changes.
     fn forget_expired(&self, name: &str, lease: Lease) -> Result<(), StoreError> {
         if self.registry.expired.is(name, lease) {
-            self.readings
-                .windows
-                .remove(name, |windows| self.deployer.store.forget_expired(name, windows))?;
+            self.readings.windows.remove(name, |windows| {
+                self.deployer.store.forget_expired(name, windows)
+            })?;
             self.registry.expired.remove(name);
             self.registry.disturbed.send_modify(|_| {});
         }
@@ -192,13 +228,14 @@ impl Engine {
             && !retained.is_needed()
         {
             let name = name.to_owned();
-            self.change(move |engine| engine.forget_expired(&name, lease)).await??;
+            self.change(move |engine| engine.forget_expired(&name, lease))
+                .await??;
         }
         Ok(())
     }
 
-    /// Passes on the windows of an expired probe to the new probe of the same name. The commit of the new probe's record
-    /// has already done this on disk.
+    /// Passes on the windows of an expired probe to the new probe of the same name. The commit of
+    /// the new probe's record has already done this on disk.
     pub fn hand_on_expired(&self, name: &str) {
         self.registry.expired.remove(name);
     }
@@ -222,19 +259,29 @@ impl Probe {
 
     fn retained(&self) -> RetainedWindows {
         let (windows, origin) = (Arc::clone(&self.windows), Arc::clone(&self.origin));
-        RetainedWindows { windows, origin, skipped: Arc::clone(&self.skipped) }
+        RetainedWindows {
+            windows,
+            origin,
+            skipped: Arc::clone(&self.skipped),
+        }
     }
 }
 
 /// Removes a probe whose lease has ended. Returns false if the caller must try again.
 async fn expire(engine: &Weak<Engine>, probe: &Weak<Probe>) -> bool {
-    let (Some(engine), Some(probe)) = (engine.upgrade(), probe.upgrade()) else { return true };
+    let (Some(engine), Some(probe)) = (engine.upgrade(), probe.upgrade()) else {
+        return true;
+    };
     let name = probe.name.clone();
     engine.expire(probe).await.unwrap_or_else(|error| {
         // The reason why a window can't be closed has been logged, and is in the status.
         if !matches!(error, EngineError::Close(_) | EngineError::Kernel(_)) {
             let reason = describe(&error);
-            tracing::error!(probe = name, reason, "a probe whose lease has ended can't be removed yet");
+            tracing::error!(
+                probe = name,
+                reason,
+                "a probe whose lease has ended can't be removed yet"
+            );
         }
         false
     })

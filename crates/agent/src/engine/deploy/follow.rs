@@ -1,5 +1,5 @@
-//! The following of interfaces: when an interface appears, the probes that name it are attached to it. When it
-//! disappears, these probes wait for it.
+//! The following of interfaces: when an interface appears, the probes that name it are attached to
+//! it. When it disappears, these probes wait for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,20 @@ use crate::engine::probe::probe::Probe;
 
 /// The pause before a failed attachment is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
-/// The interval of the check that attachments still exist: the kernel does not report the removal of a BPF link.
+/// The interval of the check that attachments still exist: the kernel does not report the removal
+/// of a BPF link.
 const LOOK: Duration = Duration::from_secs(2);
 
 impl Engine {
-    /// Starts to watch the interfaces of every probe's namespace, and stops this in namespaces without probes.
+    /// Starts to watch the interfaces of every probe's namespace, and stops this in namespaces
+    /// without probes.
     pub fn watch(self: &Arc<Self>) {
-        let mut used: Vec<Namespace> =
-            self.registry.list().iter().filter_map(|probe| probe.namespace().cloned()).collect();
+        let mut used: Vec<Namespace> = self
+            .registry
+            .list()
+            .iter()
+            .filter_map(|probe| probe.namespace().cloned())
+            .collect();
         used.sort();
         used.dedup();
         self.registry.looks.get_or_init(|| {
@@ -46,7 +52,9 @@ impl Engine {
                     // One look at the start finds the changes from before the watch began.
                     let mut event = Some(NamespaceChange::Namespace);
                     loop {
-                        let Some(engine) = engine.upgrade() else { return };
+                        let Some(engine) = engine.upgrade() else {
+                            return;
+                        };
                         let changes = match event {
                             Some(NamespaceChange::Links(changes)) => changes,
                             Some(NamespaceChange::Namespace) => LinkChanges::unknown(),
@@ -73,7 +81,12 @@ impl Engine {
             if changes.links && namespace.is_none() {
                 engine.look_for_pods_now();
             }
-            for probe in engine.registry.list().iter().filter(|probe| probe.namespace() == Some(&namespace)) {
+            for probe in engine
+                .registry
+                .list()
+                .iter()
+                .filter(|probe| probe.namespace() == Some(&namespace))
+            {
                 probe.follow(&changes, &engine.deployer.pods);
             }
             engine.settle_again();
@@ -89,7 +102,9 @@ impl Engine {
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(LOOK).await;
-                let Some(engine) = engine.upgrade() else { return };
+                let Some(engine) = engine.upgrade() else {
+                    return;
+                };
                 engine.look().await;
             }
         });
@@ -100,9 +115,16 @@ impl Engine {
         let probes = self.registry.list();
         let looked = tokio::task::spawn_blocking(move || {
             kernel.look();
-            // Somebody may have switched offloads. The kernel is asked once about each interface, for all probes.
-            let shown: Vec<_> = probes.iter().map(|probe| probe.shown.lock().clone()).collect();
-            kernel.host.offloads.look(shown.iter().flat_map(|shown| shown.attached()));
+            // Somebody may have switched offloads. The kernel is asked once about each interface,
+            // for all probes.
+            let shown: Vec<_> = probes
+                .iter()
+                .map(|probe| probe.shown.lock().clone())
+                .collect();
+            kernel
+                .host
+                .offloads
+                .look(shown.iter().flat_map(|shown| shown.attached()));
             shown.iter().for_each(|shown| shown.refresh());
         });
         if let Err(error) = looked.await {
@@ -110,19 +132,29 @@ impl Engine {
         }
     }
 
-    /// Makes the probes look again for interfaces that they could not list when they were adopted. Then the
-    /// kernel can remove attachments that no probe claims. Must be called while nothing else changes.
+    /// Makes the probes look again for interfaces that they could not list when they were adopted.
+    /// Then the kernel can remove attachments that no probe claims. Must be called while nothing
+    /// else changes.
     pub fn settle_again(&self) {
         if self.deployer.kernel.is_unsettled() {
-            let follow = |probe: &Arc<Probe>| probe.follow(&LinkChanges::default(), &self.deployer.pods);
+            let follow =
+                |probe: &Arc<Probe>| probe.follow(&LinkChanges::default(), &self.deployer.pods);
             self.registry.list().iter().for_each(follow);
-            let is_unsure = self.registry.list().iter().any(|probe| probe.shown.lock().is_unsure());
+            let is_unsure = self
+                .registry
+                .list()
+                .iter()
+                .any(|probe| probe.shown.lock().is_unsure());
             self.deployer.kernel.settle_again(is_unsure);
         }
     }
 
-    /// Attaches a running probe to all interfaces to which it belongs, as far as that is possible now.
-    pub async fn attach_again(self: &Arc<Self>, probe: Arc<Probe>) -> Result<ProbeStatus, EngineError> {
+    /// Attaches a running probe to all interfaces to which it belongs, as far as that is possible
+    /// now.
+    pub async fn attach_again(
+        self: &Arc<Self>,
+        probe: Arc<Probe>,
+    ) -> Result<ProbeStatus, EngineError> {
         let attached = self.change(move |engine| {
             engine.deployer.kernel.look();
             if probe.shown.lock().is_waiting() {

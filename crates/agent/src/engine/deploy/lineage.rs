@@ -1,5 +1,5 @@
-//! The facts about a probe that are older than its present deployment, and the changes of probes in the form of the
-//! history.
+//! The facts about a probe that are older than its present deployment, and the changes of probes in
+//! the form of the history.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use twinprobe_access::Who;
@@ -14,7 +14,8 @@ use crate::store::error::hex;
 use crate::store::record::StoredProbe;
 use crate::store::room::Dropped;
 
-/// The revision of a probe's configuration, the time when the probe was created, and the previous deployment.
+/// The revision of a probe's configuration, the time when the probe was created, and the previous
+/// deployment.
 pub struct Lineage {
     pub revision: u64,
     pub created: String,
@@ -30,8 +31,8 @@ pub struct Lineage {
     pub cost_before: Option<ProbeCost>,
     /// The previous deployment, if there was one.
     pub before: Option<EarlierSerial>,
-    /// True if a request replaces that deployment with the probe. A start that deploys a stored probe again
-    /// replaces nothing, so that `on_replace` does not apply.
+    /// True if a request replaces that deployment with the probe. A start that deploys a stored
+    /// probe again replaces nothing, so that `on_replace` does not apply.
     pub replaces: bool,
     /// The revisions that are removed to make room.
     pub dropped: Dropped,
@@ -58,7 +59,12 @@ impl Lineage {
 
     /// Returns the lineage that a stored probe records.
     pub fn of(stored: &StoredProbe) -> Result<Self, KernelError> {
-        let before = EarlierSerial(stored.running.as_ref().map(|running| running.deployment.serial));
+        let before = EarlierSerial(
+            stored
+                .running
+                .as_ref()
+                .map(|running| running.deployment.serial),
+        );
         Ok(Self {
             revision: stored.revision,
             created: stored.created.clone(),
@@ -66,15 +72,18 @@ impl Lineage {
             lease: None,
             pushed_by: stored.pushed_by.clone(),
             author: None,
-            cost_before: stored.running.as_ref().and_then(|running| running.cost.clone()),
+            cost_before: stored
+                .running
+                .as_ref()
+                .and_then(|running| running.cost.clone()),
             before: Some(before),
             replaces: false,
             dropped: Dropped::default(),
         })
     }
 
-    /// Returns the lineage of a deployment that a request asks for, with this lease. A rule that changes a
-    /// probe of another sender leaves the sender and the lease unchanged.
+    /// Returns the lineage of a deployment that a request asks for, with this lease. A rule that
+    /// changes a probe of another sender leaves the sender and the lease unchanged.
     pub fn asked(
         self,
         author: ChangeAuthor,
@@ -90,26 +99,48 @@ impl Lineage {
             Some(old) => (old.pushed_by.clone(), Lease::recorded(old, boot_id)),
             None => (Some(who), lease),
         };
-        Self { pushed_by, lease, author: Some(author), ..self }
+        Self {
+            pushed_by,
+            lease,
+            author: Some(author),
+            ..self
+        }
     }
 
     /// Returns the lineage of the next revision. `last` is the newest revision that has a file.
     pub fn next(self, last: u64) -> Self {
-        let created = if self.created.is_empty() { rfc3339(clock::now()) } else { self.created.clone() };
+        let created = if self.created.is_empty() {
+            rfc3339(clock::now())
+        } else {
+            self.created.clone()
+        };
         // A revision that was prepared but not committed is written again.
-        let revision = if self.revision == 0 { last } else { self.revision } + 1;
-        Self { revision, created, replaces: true, ..self }
+        let revision = if self.revision == 0 {
+            last
+        } else {
+            self.revision
+        } + 1;
+        Self {
+            revision,
+            created,
+            replaces: true,
+            ..self
+        }
     }
 }
 
-/// Returns the entry of the history for a deployment; `None` if the deployment was made by neither a request nor a
-/// file.
+/// Returns the entry of the history for a deployment; `None` if the deployment was made by neither
+/// a request nor a file.
 pub fn deployment(name: &str, lineage: &Lineage, cost: &ProbeCost) -> Option<HistoryEntry> {
     let author = lineage.author.as_ref()?;
     Some(HistoryEntry {
         time: rfc3339(clock::now()),
         probe: name.to_owned(),
-        change: if lineage.replaces { ChangeKind::Replaced } else { ChangeKind::Created },
+        change: if lineage.replaces {
+            ChangeKind::Replaced
+        } else {
+            ChangeKind::Created
+        },
         revision: lineage.revision,
         instance: lineage.instance.clone(),
         who: Some(author.principal.who.to_string()),
@@ -120,19 +151,28 @@ pub fn deployment(name: &str, lineage: &Lineage, cost: &ProbeCost) -> Option<His
     })
 }
 
-/// Returns the entry of the history for the removal of a stored probe. A removal without an author is the end of a
-/// lease.
+/// Returns the entry of the history for the removal of a stored probe. A removal without an author
+/// is the end of a lease.
 pub fn removal(name: &str, stored: &StoredProbe, author: Option<ChangeAuthor>) -> HistoryEntry {
     HistoryEntry {
         time: rfc3339(clock::now()),
         probe: name.to_owned(),
-        change: if author.is_some() { ChangeKind::Removed } else { ChangeKind::Expired },
+        change: if author.is_some() {
+            ChangeKind::Removed
+        } else {
+            ChangeKind::Expired
+        },
         revision: stored.revision,
         instance: stored.instance.clone().unwrap_or_default(),
-        who: author.as_ref().map(|author| author.principal.who.to_string()),
+        who: author
+            .as_ref()
+            .map(|author| author.principal.who.to_string()),
         from: author.as_ref().map(|author| author.from.clone()),
         message: author.and_then(|author| author.message),
-        cost_before: stored.running.as_ref().and_then(|running| running.cost.clone()),
+        cost_before: stored
+            .running
+            .as_ref()
+            .and_then(|running| running.cost.clone()),
         cost_after: None,
     }
 }
@@ -145,6 +185,7 @@ fn new_instance() -> Result<String, KernelError> {
     Ok(hex(&id))
 }
 
-/// The serial of the previous deployment, which does not run any more; `None` if the serial is not known.
+/// The serial of the previous deployment, which does not run any more; `None` if the serial is not
+/// known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EarlierSerial(pub Option<u64>);

@@ -12,8 +12,8 @@ use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_ebpf_common::hook::{Direction, ProgramKind};
 use twinprobe_faults::crash;
 use twinprobe_kernel::{
-    Deadline, Deployable, DirectionPlan, Footprint, Kernel, KernelError, KernelFacts, LoadedDirection,
-    ReplayClock,
+    Deadline, Deployable, DirectionPlan, Footprint, Kernel, KernelError, KernelFacts,
+    LoadedDirection, ReplayClock,
 };
 
 use crate::engine::deploy::admission::admit;
@@ -39,13 +39,14 @@ use twinprobe_compiler::CompiledObject;
 use twinprobe_config::{Code, DirectionConfig, ProbeConfig};
 use twinprobe_ebpf_common::unit::Unit;
 
-/// The time limit for loading. The verifier needs a second for a million instructions. A load that takes much longer never ends:
-/// if the verifier crashes in the kernel, the calling thread never continues.
+/// The time limit for loading. The verifier needs a second for a million instructions. A load that
+/// takes much longer never ends: if the verifier crashes in the kernel, the calling thread never
+/// continues.
 const LOAD_LIMIT: Duration = Duration::from_secs(60);
 
 impl Deployer {
-    /// Compiles and loads the programs of a probe that replaces `old`. A restored probe may have to wait for
-    /// its interfaces. The maps in `anew` have exactly the entries of `fill` afterwards.
+    /// Compiles and loads the programs of a probe that replaces `old`. A restored probe may have to
+    /// wait for its interfaces. The maps in `anew` have exactly the entries of `fill` afterwards.
     pub async fn load(
         &self,
         config: &ProbeConfig,
@@ -53,14 +54,28 @@ impl Deployer {
         old: Option<Arc<Probe>>,
         anew: BTreeSet<String>,
     ) -> Result<LoadedProbe, EngineError> {
-        // Problems with the interfaces are reported before anything is compiled. The interfaces are listed again when
-        // the probe is attached.
+        // Problems with the interfaces are reported before anything is compiled. The interfaces are
+        // listed again when the probe is attached.
         let beside_libxdp = self.is_beside_libxdp(config, occasion).await?;
-        self.load_as(config, Purpose::Deployment { occasion, old, anew, beside_libxdp }).await
+        self.load_as(
+            config,
+            Purpose::Deployment {
+                occasion,
+                old,
+                anew,
+                beside_libxdp,
+            },
+        )
+        .await
     }
 
-    /// Tells whether XDP programs of a probe must be called through libxdp's dispatcher. Refuses interfaces that do not exist.
-    async fn is_beside_libxdp(&self, config: &ProbeConfig, occasion: Occasion) -> Result<bool, EngineError> {
+    /// Tells whether XDP programs of a probe must be called through libxdp's dispatcher. Refuses
+    /// interfaces that do not exist.
+    async fn is_beside_libxdp(
+        &self,
+        config: &ProbeConfig,
+        occasion: Occasion,
+    ) -> Result<bool, EngineError> {
         let (asked, pods) = (config.places.clone(), Arc::clone(&self.pods));
         let host = Arc::clone(&self.kernel.host);
         let look = move || {
@@ -84,19 +99,30 @@ impl Deployer {
         Ok(Some(ready).filter(|ready| ready.loaded.directions.iter().all(fits)))
     }
 
-    /// Compiles and loads the programs of a probe that will not be attached. Earlier trials of the programs do not count.
-    pub async fn load_for_validation(&self, config: &ProbeConfig) -> Result<LoadedProbe, EngineError> {
+    /// Compiles and loads the programs of a probe that will not be attached. Earlier trials of the
+    /// programs do not count.
+    pub async fn load_for_validation(
+        &self,
+        config: &ProbeConfig,
+    ) -> Result<LoadedProbe, EngineError> {
         let (asked, pods) = (config.places.clone(), Arc::clone(&self.pods));
-        let wanted = tokio::task::spawn_blocking(move || wanted(&asked, Occasion::New, &pods)).await??;
+        let wanted =
+            tokio::task::spawn_blocking(move || wanted(&asked, Occasion::New, &pods)).await??;
         let mut loaded = self.load_as(config, Purpose::Validation).await?;
         let (host, name) = (Arc::clone(&self.kernel.host), config.name.clone());
         let (interfaces, _) = fitting(wanted.interfaces, &loaded.directions)?;
-        loaded.warnings.extend(exactness::warnings(&interfaces, &loaded.directions));
+        loaded
+            .warnings
+            .extend(exactness::warnings(&interfaces, &loaded.directions));
         // A change of probes may hold the list of dispatchers for a while.
         let look = move || {
             let misfits = host.misfits(&name, &loaded.directions, &interfaces);
             let warning = |(direction, reason): (usize, String)| {
-                Finding::new(Stage::Attach, &loaded.directions[direction].plan.code, reason)
+                Finding::new(
+                    Stage::Attach,
+                    &loaded.directions[direction].plan.code,
+                    reason,
+                )
             };
             loaded.warnings.extend(misfits.into_iter().map(warning));
             loaded
@@ -104,8 +130,8 @@ impl Deployer {
         Ok(tokio::task::spawn_blocking(look).await?)
     }
 
-    /// Compiles and loads the programs of a probe that sees the packets of a capture. The place `place` is occupied until the
-    /// load has ended.
+    /// Compiles and loads the programs of a probe that sees the packets of a capture. The place
+    /// `place` is occupied until the load has ended.
     pub async fn load_for_replay(
         &self,
         config: &ProbeConfig,
@@ -114,14 +140,21 @@ impl Deployer {
         // Captured packets come from no interface of this machine.
         let mut config = config.clone();
         config.places.per_interface = false;
-        self.load_as(&config, Purpose::Replay { _place: place }).await
+        self.load_as(&config, Purpose::Replay { _place: place })
+            .await
     }
 
-    async fn load_as(&self, config: &ProbeConfig, purpose: Purpose) -> Result<LoadedProbe, EngineError> {
-        self.load_or_refuse(config, purpose).await.map_err(|error| match error {
-            EngineError::Rejected(rejection) => with_hints(rejection, config).into(),
-            error => error,
-        })
+    async fn load_as(
+        &self,
+        config: &ProbeConfig,
+        purpose: Purpose,
+    ) -> Result<LoadedProbe, EngineError> {
+        self.load_or_refuse(config, purpose)
+            .await
+            .map_err(|error| match error {
+                EngineError::Rejected(rejection) => with_hints(rejection, config).into(),
+                error => error,
+            })
     }
 
     async fn load_or_refuse(
@@ -156,7 +189,8 @@ impl Deployer {
         }
     }
 
-    /// Compiles the source of a direction, or examines its object; `None` if nothing is configured for the direction.
+    /// Compiles the source of a direction, or examines its object; `None` if nothing is configured
+    /// for the direction.
     async fn object(
         &self,
         config: &ProbeConfig,
@@ -167,7 +201,8 @@ impl Deployer {
         let frags = self.kernel.capabilities().kernel.xdp_frags;
         let object = match &config.code {
             Code::Source(source) => {
-                self.compile(&whole.unit((direction, config), source, &field, frags)).await
+                self.compile(&whole.unit((direction, config), source, &field, frags))
+                    .await
             }
             Code::Object(elf) => self.examine(&field, config, elf).await,
         };
@@ -188,7 +223,8 @@ impl Deployer {
         Ok(object?)
     }
 
-    /// Examines an object that was compiled elsewhere in a separate process, because a damaged object may end the process.
+    /// Examines an object that was compiled elsewhere in a separate process, because a damaged
+    /// object may end the process.
     async fn examine(
         &self,
         field: &str,
@@ -198,15 +234,25 @@ impl Deployer {
         let _place = self.compilations.take().await?;
         let examined = examination::examine(config.attach.hook, config.entry.as_deref(), elf).await;
         examined.map_err(|message| Rejection::from(Finding::new(Stage::Load, field, message)))?;
-        Ok(CompiledObject { elf: elf.to_owned(), warnings: Vec::new(), shared: Vec::new(), reused: false })
+        Ok(CompiledObject {
+            elf: elf.to_owned(),
+            warnings: Vec::new(),
+            shared: Vec::new(),
+            reused: false,
+        })
     }
 }
 
 /// Adds advice to the frequent findings about a source.
 fn with_hints(mut rejection: Rejection, config: &ProbeConfig) -> Rejection {
     for (direction, config) in config.directions() {
-        let Code::Source(source) = &config.code else { continue };
-        let of_files = source.files.iter().map(|(name, text)| (format!("{direction}.files.{name}"), text));
+        let Code::Source(source) = &config.code else {
+            continue;
+        };
+        let of_files = source
+            .files
+            .iter()
+            .map(|(name, text)| (format!("{direction}.files.{name}"), text));
         let of_source = (format!("{direction}.source"), &source.text);
         for (field, text) in of_files.chain([of_source]) {
             let about = |finding: &&mut Finding| finding.field.as_ref() == Some(&field);
@@ -220,9 +266,16 @@ fn with_hints(mut rejection: Rejection, config: &ProbeConfig) -> Rejection {
 
 /// The purpose for which programs are loaded.
 enum Purpose {
-    Deployment { occasion: Occasion, old: Option<Arc<Probe>>, anew: BTreeSet<String>, beside_libxdp: bool },
+    Deployment {
+        occasion: Occasion,
+        old: Option<Arc<Probe>>,
+        anew: BTreeSet<String>,
+        beside_libxdp: bool,
+    },
     Validation,
-    Replay { _place: Arc<OwnedSemaphorePermit> },
+    Replay {
+        _place: Arc<OwnedSemaphorePermit>,
+    },
 }
 
 fn load_all(
@@ -234,7 +287,12 @@ fn load_all(
 ) -> Result<LoadedProbe, EngineError> {
     let none = BTreeSet::new();
     let (occasion, old, anew) = match purpose {
-        Purpose::Deployment { occasion, old, anew, .. } => (*occasion, old.as_deref(), anew),
+        Purpose::Deployment {
+            occasion,
+            old,
+            anew,
+            ..
+        } => (*occasion, old.as_deref(), anew),
         Purpose::Validation | Purpose::Replay { .. } => (Occasion::New, None, &none),
     };
     let elfs: Vec<&[u8]> = compiled.iter().map(|(_, object)| &object.elf[..]).collect();
@@ -245,13 +303,21 @@ fn load_all(
     let named: BTreeSet<&String> = named.collect();
     let common: Vec<String> = config.shared_maps.iter().chain(named).cloned().collect();
     let facts = match purpose {
-        // A probe continues that was loaded before daemons checked whether a kernel has such packets.
-        Purpose::Deployment { occasion: Occasion::Restored, .. } => {
-            KernelFacts { xdp_frags: true, ..kernel.facts() }
-        }
+        // A probe continues that was loaded before daemons checked whether a kernel has such
+        // packets.
+        Purpose::Deployment {
+            occasion: Occasion::Restored,
+            ..
+        } => KernelFacts {
+            xdp_frags: true,
+            ..kernel.facts()
+        },
         Purpose::Deployment { .. } | Purpose::Validation => kernel.facts(),
         // The clock of a replay counts from the Unix epoch.
-        Purpose::Replay { .. } => KernelFacts { monotonic_zero_ns: 0, ..kernel.facts() },
+        Purpose::Replay { .. } => KernelFacts {
+            monotonic_zero_ns: 0,
+            ..kernel.facts()
+        },
     };
     let (mut plan, parsed, findings) = planned(config, anew, &elfs, &common, facts);
     if !kernel.facts().xdp_frags {
@@ -259,15 +325,22 @@ fn load_all(
     }
     match purpose {
         Purpose::Replay { .. } => plan = plan.without_twins(),
-        Purpose::Deployment { beside_libxdp: true, .. } => plan = plan.beside_libxdp(),
+        Purpose::Deployment {
+            beside_libxdp: true,
+            ..
+        } => plan = plan.beside_libxdp(),
         Purpose::Deployment { .. } | Purpose::Validation => {}
     }
     let mut refused: Vec<Rejection> = findings.into_iter().map(Rejection::from).collect();
-    let mut metrics = plan.directions.iter().flat_map(|direction| &direction.metrics);
-    if refused.is_empty() && config.schedule().is_some() && !metrics.any(|metric| metric.extraction.resets())
+    let mut metrics = plan
+        .directions
+        .iter()
+        .flat_map(|direction| &direction.metrics);
+    if refused.is_empty()
+        && config.schedule().is_some()
+        && !metrics.any(|metric| metric.extraction.resets())
     {
-        let message =
-            "reading the metrics resets nothing, so there are no windows to close; use snapshot or init";
+        let message = "reading the metrics resets nothing, so there are no windows to close; use snapshot or init";
         refused.push(Finding::config("window.interval", message).into());
     }
     let (mut objects, mut warnings) = (BTreeMap::new(), Vec::new());
@@ -276,9 +349,17 @@ fn load_all(
         objects.insert(direction.name(), object.elf);
     }
     warnings.append(&mut plan.warnings);
-    let of_first = |plan: &DirectionPlan| plan.own_interface.as_ref().is_none_or(|own| own.index == 0);
-    for (plan, object) in plan.directions.iter().zip(&parsed).filter(|(plan, _)| of_first(plan)) {
-        let direction = config.directions().find(|(direction, _)| direction.name() == plan.direction());
+    let of_first =
+        |plan: &DirectionPlan| plan.own_interface.as_ref().is_none_or(|own| own.index == 0);
+    for (plan, object) in plan
+        .directions
+        .iter()
+        .zip(&parsed)
+        .filter(|(plan, _)| of_first(plan))
+    {
+        let direction = config
+            .directions()
+            .find(|(direction, _)| direction.name() == plan.direction());
         let source = direction.and_then(|(_, config)| match &config.code {
             Code::Source(source) => Some(source.text.as_str()),
             Code::Object(_) => None,
@@ -288,9 +369,10 @@ fn load_all(
     let footprint = Footprint::of(&plan, &parsed, kernel.facts());
     // Probes that have run continue, even if the limits at this start are lower.
     let taken = match occasion {
-        Occasion::New => {
-            ledger.take(&footprint, old.and_then(|old| old.running.as_ref().map(|running| &running.share)))
-        }
+        Occasion::New => ledger.take(
+            &footprint,
+            old.and_then(|old| old.running.as_ref().map(|running| &running.share)),
+        ),
         Occasion::Restored => Ok(ledger.take_stored(&footprint)),
     };
     let share = match taken {
@@ -302,11 +384,19 @@ fn load_all(
     };
     let limit = Duration::from_millis(ledger.limits.max_verification_ms);
     let begun = Instant::now();
-    let deadline = occasion.is_new().then(|| Deadline::start(limit)).transpose().map_err(no_deadline)?;
+    let deadline = occasion
+        .is_new()
+        .then(|| Deadline::start(limit))
+        .transpose()
+        .map_err(no_deadline)?;
     let (mut directions, mut clocks) = (Vec::<LoadedDirection>::new(), Vec::new());
     let old = old.and_then(Probe::predecessor);
     for (plan, object) in plan.directions.into_iter().zip(&parsed) {
-        let (code, is_first, first) = (plan.code.clone(), of_first(&plan), first_of(&directions, &plan));
+        let (code, is_first, first) = (
+            plan.code.clone(),
+            of_first(&plan),
+            first_of(&directions, &plan),
+        );
         let loaded = match purpose {
             Purpose::Deployment { .. } | Purpose::Validation => {
                 kernel.load(plan, object, old.as_ref(), first)
@@ -329,7 +419,11 @@ fn load_all(
             }
             Err(rejection) => refused.push(rejection),
             Ok(mut loaded) => {
-                warnings.extend(std::mem::take(&mut loaded.warnings).into_iter().filter(|_| is_first));
+                warnings.extend(
+                    std::mem::take(&mut loaded.warnings)
+                        .into_iter()
+                        .filter(|_| is_first),
+                );
                 directions.push(loaded);
             }
         }
@@ -338,8 +432,20 @@ fn load_all(
     let mut cost = ProbeCost::default();
     if refused.is_empty() {
         let tries = (kernel, trials, matches!(purpose, Purpose::Validation));
-        match admit(tries, config, occasion, &directions, (&parsed, &objects), &mut warnings) {
-            Ok(found) => cost = ProbeCost { map_bytes: footprint.map_bytes, ..found },
+        match admit(
+            tries,
+            config,
+            occasion,
+            &directions,
+            (&parsed, &objects),
+            &mut warnings,
+        ) {
+            Ok(found) => {
+                cost = ProbeCost {
+                    map_bytes: footprint.map_bytes,
+                    ..found
+                }
+            }
             Err(rejections) => refused = rejections,
         }
     }
@@ -353,7 +459,17 @@ fn load_all(
     if occasion.is_new() && !clashes.is_empty() {
         return Err(Rejection::from(clashes).into());
     }
-    Ok(LoadedProbe { occasion, directions, clocks, metrics, parsed, objects, warnings, cost, share })
+    Ok(LoadedProbe {
+        occasion,
+        directions,
+        clocks,
+        metrics,
+        parsed,
+        objects,
+        warnings,
+        cost,
+        share,
+    })
 }
 
 fn no_clock(error: io::Error) -> EngineError {
@@ -366,9 +482,15 @@ fn no_deadline(error: io::Error) -> EngineError {
 
 /// Merges the refusals of both directions into one answer.
 fn merge(rejections: Vec<Rejection>) -> Rejection {
-    let logs: Vec<String> = rejections.iter().filter_map(|rejection| rejection.log.clone()).collect();
+    let logs: Vec<String> = rejections
+        .iter()
+        .filter_map(|rejection| rejection.log.clone())
+        .collect();
     Rejection {
-        findings: rejections.into_iter().flat_map(|rejection| rejection.findings).collect(),
+        findings: rejections
+            .into_iter()
+            .flat_map(|rejection| rejection.findings)
+            .collect(),
         log: (!logs.is_empty()).then(|| logs.join("\n")),
     }
 }
@@ -383,16 +505,40 @@ pub fn prepare<'a>(
     cost: ProbeCost,
     deployable: &Deployable,
 ) -> Result<(StoredProbe, PendingRecord<'a>), StoreError> {
-    let keep =
-        |(direction, elf): (&&'static str, &Vec<u8>)| Ok((String::from(*direction), store.keep_object(elf)?));
-    let objects = objects.iter().map(keep).collect::<Result<_, StoreError>>()?;
+    let keep = |(direction, elf): (&&'static str, &Vec<u8>)| {
+        Ok((String::from(*direction), store.keep_object(elf)?))
+    };
+    let objects = objects
+        .iter()
+        .map(keep)
+        .collect::<Result<_, StoreError>>()?;
     let change = lineage::deployment(name, &lineage, &cost);
     let (deployment, cost) = (deployable.record().clone(), Some(cost));
-    let running = Some(StoredDeployment { deployment, objects, cost });
-    let Lineage { revision, created, instance, lease, pushed_by, author, dropped, .. } = lineage;
+    let running = Some(StoredDeployment {
+        deployment,
+        objects,
+        cost,
+    });
+    let Lineage {
+        revision,
+        created,
+        instance,
+        lease,
+        pushed_by,
+        author,
+        dropped,
+        ..
+    } = lineage;
     let lease = lease.map(|lease| lease.stored(&deployable.record().boot_id));
-    let stored =
-        StoredProbe { revision, created, instance: Some(instance), pushed_by, config, lease, running };
+    let stored = StoredProbe {
+        revision,
+        created,
+        instance: Some(instance),
+        pushed_by,
+        config,
+        lease,
+        running,
+    };
     let mut pending = store.prepare(name, &stored, author.and_then(|author| author.message))?;
     (pending.dropped, pending.change) = (dropped, change);
     Ok((stored, pending))

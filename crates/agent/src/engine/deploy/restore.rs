@@ -1,5 +1,5 @@
-//! The restoring after a start: the daemon adopts the probes that an earlier daemon left running, and deploys the
-//! stored probes that do not run any more.
+//! The restoring after a start: the daemon adopts the probes that an earlier daemon left running,
+//! and deploys the stored probes that do not run any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,7 +33,8 @@ use twinprobe_config::ProbeConfig;
 enum NotAdopted {
     /// The daemon must deploy the probe again.
     Anew(String),
-    /// The file or an object of the probe can't be read now: its counts stay for a daemon that can read them.
+    /// The file or an object of the probe can't be read now: its counts stay for a daemon that can
+    /// read them.
     Unreadable(String),
 }
 
@@ -44,13 +45,17 @@ impl From<String> for NotAdopted {
 }
 
 impl Engine {
-    /// Makes the kernel run the probes of the state directory. If a probe can't be deployed now, it stays listed with
-    /// the reason, and its running programs continue.
+    /// Makes the kernel run the probes of the state directory. If a probe can't be deployed now, it
+    /// stays listed with the reason, and its running programs continue.
     pub async fn restore(self: &Arc<Self>) -> Result<(), EngineError> {
         for (name, stored) in self.change(Self::take_over).await?? {
             if let Err(error) = self.deploy_stored(&name, stored).await {
                 let reason = describe(&error);
-                tracing::error!(probe = name, reason, "a stored probe can't be deployed: it becomes failed");
+                tracing::error!(
+                    probe = name,
+                    reason,
+                    "a stored probe can't be deployed: it becomes failed"
+                );
                 if let Ok(probe) = self.registry.get(&name) {
                     probe.set_reason(reason);
                 }
@@ -59,24 +64,48 @@ impl Engine {
         Ok(())
     }
 
-    async fn deploy_stored(self: &Arc<Self>, name: &str, stored: StoredProbe) -> Result<(), EngineError> {
+    async fn deploy_stored(
+        self: &Arc<Self>,
+        name: &str,
+        stored: StoredProbe,
+    ) -> Result<(), EngineError> {
         let document = stored.config.clone();
         let config = ProbeConfig::validate(name, &document)?;
         let turn = self.registry.turns.take(name).await;
         // The task that ends the lease removes the probe.
-        if self.registry.get(name)?.lease().is_some_and(|lease| lease.left().is_zero()) {
+        if self
+            .registry
+            .get(name)?
+            .lease()
+            .is_some_and(|lease| lease.left().is_zero())
+        {
             return Ok(());
         }
-        self.deploy(config, document, DeployCause::Start(Box::new(stored)), turn, None).await.map(drop)
+        self.deploy(
+            config,
+            document,
+            DeployCause::Start(Box::new(stored)),
+            turn,
+            None,
+        )
+        .await
+        .map(drop)
     }
 
-    /// Lists every stored probe, with its running programs, and returns the probes that must be deployed again. Removes
-    /// nothing of a stored probe.
+    /// Lists every stored probe, with its running programs, and returns the probes that must be
+    /// deployed again. Removes nothing of a stored probe.
     pub fn take_over(self: &Arc<Self>) -> Result<Vec<(String, StoredProbe)>, StoreError> {
         let stored = self.deployer.store.load()?;
         for (_, stored) in &stored {
-            if let Ok(StoredProbe { running: Some(running), .. }) = stored {
-                self.deployer.kernel.host.skip_serials(running.deployment.serial);
+            if let Ok(StoredProbe {
+                running: Some(running),
+                ..
+            }) = stored
+            {
+                self.deployer
+                    .kernel
+                    .host
+                    .skip_serials(running.deployment.serial);
             }
         }
         let mut serials = Vec::new();
@@ -86,7 +115,12 @@ impl Engine {
                 Ok(stored) => match self.adopt(&name, &stored) {
                     Ok(probe) => {
                         tracing::info!(probe = name, "a running probe was adopted");
-                        serials.extend(stored.running.iter().map(|running| running.deployment.serial));
+                        serials.extend(
+                            stored
+                                .running
+                                .iter()
+                                .map(|running| running.deployment.serial),
+                        );
                         adopted.push(Arc::new(probe));
                         continue;
                     }
@@ -100,8 +134,8 @@ impl Engine {
         for (name, stored, cause) in others {
             let running = stored.as_ref().and_then(|stored| stored.running.as_ref());
             let serial = running.map(|running| running.deployment.serial);
-            // A new deployment takes the place of attached programs only. An unreadable probe keeps its deployment,
-            // attached or not.
+            // A new deployment takes the place of attached programs only. An unreadable probe keeps
+            // its deployment, attached or not.
             let attached = matches!(cause, NotAdopted::Anew(_));
             let held = HeldDeployment::find(&self.deployer.kernel.host, &name, serial, attached);
             serials.extend(held.as_ref().map(|held| held.owner.0));
@@ -135,12 +169,17 @@ impl Engine {
             });
             let lease = Lease::recorded(&stored, &self.deployer.kernel.host.boot_id);
             let windows = self.readings.windows.of(&name);
-            self.insert(Arc::new(Probe::failed(&name, &self.node, stored, lease, reason, held, windows)));
+            self.insert(Arc::new(Probe::failed(
+                &name, &self.node, stored, lease, reason, held, windows,
+            )));
         }
         crash::pause("claimed");
-        self.deployer.kernel.settle(&serials, adopted.iter().any(|probe| probe.shown.lock().is_unsure()));
-        // Probes resume after the kernel has settled: a dispatcher that was half switched may have called programs that
-        // follow other twins.
+        self.deployer.kernel.settle(
+            &serials,
+            adopted.iter().any(|probe| probe.shown.lock().is_unsure()),
+        );
+        // Probes resume after the kernel has settled: a dispatcher that was half switched may have
+        // called programs that follow other twins.
         for probe in adopted {
             probe.resume();
             self.insert(probe);
@@ -152,11 +191,15 @@ impl Engine {
         Ok(anew)
     }
 
-    /// Creates the probe that an earlier daemon deployed and that still runs. No window of the probe is closed before
-    /// [`Probe::resume`].
+    /// Creates the probe that an earlier daemon deployed and that still runs. No window of the
+    /// probe is closed before [`Probe::resume`].
     fn adopt(&self, name: &str, stored: &StoredProbe) -> Result<Probe, NotAdopted> {
-        let running = stored.running.as_ref().ok_or_else(|| "it was not running".to_owned())?;
-        let config = ProbeConfig::validate(name, &stored.config).map_err(|error| describe(&error.into()))?;
+        let running = stored
+            .running
+            .as_ref()
+            .ok_or_else(|| "it was not running".to_owned())?;
+        let config =
+            ProbeConfig::validate(name, &stored.config).map_err(|error| describe(&error.into()))?;
         let failed = |error: EngineError| describe(&error);
         let elfs = config
             .directions()
@@ -166,26 +209,46 @@ impl Engine {
         let elfs: Vec<&[u8]> = elfs.iter().map(|elf| &elf[..]).collect();
         let common = running.deployment.common_maps();
         // The programs were accepted when they were loaded; the record says for which packets.
-        let facts = KernelFacts { xdp_frags: true, ..self.deployer.kernel.facts() };
+        let facts = KernelFacts {
+            xdp_frags: true,
+            ..self.deployer.kernel.facts()
+        };
         let (plan, parsed, findings) = planned(&config, &none, &elfs, &common, facts);
         if !findings.is_empty() {
             return Err(failed(Rejection::from(findings).into()).into());
         }
         let footprint = Footprint::of(&plan, &parsed, self.deployer.kernel.facts());
-        let open = |(plan, object)| self.deployer.kernel.open_direction(plan, object, &running.deployment);
-        let directions = plan.directions.into_iter().zip(&parsed).map(open).collect::<Result<Vec<_>, _>>()?;
+        let open = |(plan, object)| {
+            self.deployer
+                .kernel
+                .open_direction(plan, object, &running.deployment)
+        };
+        let directions = plan
+            .directions
+            .into_iter()
+            .zip(&parsed)
+            .map(open)
+            .collect::<Result<Vec<_>, _>>()?;
         let warnings = plan.warnings;
-        let WantedInterfaces { interfaces, mut pending, unlisted } =
-            wanted(&config.places, Occasion::Restored, &self.deployer.pods)
-                .map_err(|rejection| failed(rejection.into()))?;
+        let WantedInterfaces {
+            interfaces,
+            mut pending,
+            unlisted,
+        } = wanted(&config.places, Occasion::Restored, &self.deployer.pods)
+            .map_err(|rejection| failed(rejection.into()))?;
         let (interfaces, left) =
             fitting(interfaces, &directions).map_err(|rejection| failed(rejection.into()))?;
         pending.extend(left);
-        // Every step that can fail comes before the first slot is claimed: a claimed slot is called from then on.
-        let readers = readers(&config, &directions).map_err(|rejection| failed(rejection.into()))?;
+        // Every step that can fail comes before the first slot is claimed: a claimed slot is called
+        // from then on.
+        let readers =
+            readers(&config, &directions).map_err(|rejection| failed(rejection.into()))?;
         let events = ProbeEvents::open(&config, &directions, &self.streaming.event_loop)
             .map_err(|error| failed(error.into()))?;
-        let identity = Identity { probe: name, netns: config.places.netns() };
+        let identity = Identity {
+            probe: name,
+            netns: config.places.netns(),
+        };
         let (attached, failed) = Attached::adopt(
             &self.deployer.kernel.host,
             identity,
@@ -206,12 +269,25 @@ impl Engine {
         running.set_pending(pending, unlisted);
         let share = self.deployer.ledger.take_stored(&footprint);
         let lease = Lease::recorded(stored, &self.deployer.kernel.host.boot_id);
-        Ok(Probe::running(stored.clone(), lease, warnings, events, running, share))
+        Ok(Probe::running(
+            stored.clone(),
+            lease,
+            warnings,
+            events,
+            running,
+            share,
+        ))
     }
 }
 
-fn object(store: &Store, objects: &BTreeMap<String, String>, direction: &str) -> Result<Vec<u8>, NotAdopted> {
-    let digest = objects.get(direction).ok_or_else(|| format!("the {direction} object is not recorded"))?;
+fn object(
+    store: &Store,
+    objects: &BTreeMap<String, String>,
+    direction: &str,
+) -> Result<Vec<u8>, NotAdopted> {
+    let digest = objects
+        .get(direction)
+        .ok_or_else(|| format!("the {direction} object is not recorded"))?;
     match store.object(digest) {
         Ok(Some(elf)) => Ok(elf),
         Ok(None) => Err(format!("object {digest} is missing or damaged").into()),

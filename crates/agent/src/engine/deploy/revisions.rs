@@ -18,8 +18,8 @@ use twinprobe_ebpf_common::request::Fills;
 const SHOWN_CHANGES: usize = 1000;
 
 impl Engine {
-    /// Makes room on the disk for a configuration that is about to be deployed. Warns of revisions that are removed for
-    /// this.
+    /// Makes room on the disk for a configuration that is about to be deployed. Warns of revisions
+    /// that are removed for this.
     pub fn find_room(
         &self,
         name: &str,
@@ -29,14 +29,25 @@ impl Engine {
     ) -> Result<Dropped, EngineError> {
         let config = serde_json::to_vec(document).map_or(0, |text| text.len() as u64);
         let objects = loaded.objects.values().map(Vec::as_slice).collect();
-        let wanted = WantedRoom { name, revision, config, objects };
-        let dropped = self.deployer.store.find_room(&wanted, &self.deployer.ledger.limits)?;
+        let wanted = WantedRoom {
+            name,
+            revision,
+            config,
+            objects,
+        };
+        let dropped = self
+            .deployer
+            .store
+            .find_room(&wanted, &self.deployer.ledger.limits)?;
         for (probe, last) in &dropped.0 {
             tracing::warn!(probe, last, "revisions are dropped for lack of room");
             let message = format!(
                 "the revisions of probe {probe} up to {last} are dropped for lack of room: see --max-stored-bytes and --keep-free-bytes"
             );
-            loaded.warnings.push(Finding { field: None, ..Finding::config("", message) });
+            loaded.warnings.push(Finding {
+                field: None,
+                ..Finding::config("", message)
+            });
         }
         Ok(dropped)
     }
@@ -45,12 +56,18 @@ impl Engine {
     pub async fn revisions(self: &Arc<Self>, name: &str) -> Result<Vec<Revision>, EngineError> {
         let (engine, name) = (Arc::clone(self), name.to_owned());
         let current = self.registry.get(&name)?.stored.revision;
-        Ok(tokio::task::spawn_blocking(move || engine.deployer.store.revisions(&name, current)).await??)
+        Ok(
+            tokio::task::spawn_blocking(move || engine.deployer.store.revisions(&name, current))
+                .await??,
+        )
     }
 
-    /// Returns the newest changes, oldest first: of the probe with this name, or of all probes. Deleted probes are
-    /// included.
-    pub async fn history(self: &Arc<Self>, name: Option<String>) -> Result<Vec<HistoryEntry>, EngineError> {
+    /// Returns the newest changes, oldest first: of the probe with this name, or of all probes.
+    /// Deleted probes are included.
+    pub async fn history(
+        self: &Arc<Self>,
+        name: Option<String>,
+    ) -> Result<Vec<HistoryEntry>, EngineError> {
         let engine = Arc::clone(self);
         let of = name.clone();
         let read = move || engine.deployer.store.history(of.as_deref(), SHOWN_CHANGES);
@@ -62,8 +79,9 @@ impl Engine {
         }
     }
 
-    /// Deploys an earlier configuration again, as a new revision: the revision `to`, or else the revision before the
-    /// present one. Calls `seen` with the configuration before anything is changed.
+    /// Deploys an earlier configuration again, as a new revision: the revision `to`, or else the
+    /// revision before the present one. Calls `seen` with the configuration before anything is
+    /// changed.
     pub async fn roll_back(
         self: &Arc<Self>,
         name: &str,
@@ -75,23 +93,47 @@ impl Engine {
         let revisions = self.revisions(name).await?;
         let known: Vec<u64> = revisions.iter().map(|revision| revision.revision).collect();
         let wanted = match to {
-            Some(to) => revisions.into_iter().find(|revision| revision.revision == to),
-            None => revisions.into_iter().rev().find(|revision| !revision.current),
+            Some(to) => revisions
+                .into_iter()
+                .find(|revision| revision.revision == to),
+            None => revisions
+                .into_iter()
+                .rev()
+                .find(|revision| !revision.current),
         };
         match (wanted, to) {
-            (Some(Revision { config: document, revision, .. }), _) => {
+            (
+                Some(Revision {
+                    config: document,
+                    revision,
+                    ..
+                }),
+                _,
+            ) => {
                 seen(&document);
                 let config = permitted(name, &document, &author.principal)?;
                 let turn = self.registry.turns.request(name).await?;
                 when.check(Some(&self.registry.get(name)?.stored))?;
                 let author = author.explained(|| format!("back to revision {revision}"));
-                // The present revision does not have the entries that another revision has put into the maps.
+                // The present revision does not have the entries that another revision has put into
+                // the maps.
                 let anew = changed_fills(&self.registry.get(name)?.stored.config, &document);
-                self.deploy(config, document, DeployCause::Request { author, anew }, turn, None).await
+                self.deploy(
+                    config,
+                    document,
+                    DeployCause::Request { author, anew },
+                    turn,
+                    None,
+                )
+                .await
             }
             (None, Some(to)) => Err(EngineError::Missing(format!(
                 "probe {name} has no revision {to}; it has {}",
-                known.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
+                known
+                    .iter()
+                    .map(u64::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", ")
             ))),
             (None, None) => Err(EngineError::Conflict(format!(
                 "probe {name} has had only one configuration; a rollback needs an earlier one"
@@ -105,5 +147,8 @@ fn changed_fills(before: &ConfigDocument, after: &ConfigDocument) -> BTreeSet<St
     let none = Fills::new();
     let [before, after] = [before, after].map(|config| config.fill.as_ref().unwrap_or(&none));
     let names = before.keys().chain(after.keys());
-    names.filter(|name| before.get(*name) != after.get(*name)).cloned().collect()
+    names
+        .filter(|name| before.get(*name) != after.get(*name))
+        .cloned()
+        .collect()
 }

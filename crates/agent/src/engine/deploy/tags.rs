@@ -1,4 +1,5 @@
-//! Tags of the source that have no effect: unknown tags, and tags of declarations that they do not fit.
+//! Tags of the source that have no effect: unknown tags, and tags of declarations that they do not
+//! fit.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +26,10 @@ pub fn warnings(plan: &DirectionPlan, object: &ProbeObject, source: Option<&str>
         }
     });
     let mut maps = BTreeSet::new();
-    let metrics = plan.metrics.iter().filter(move |metric| maps.insert(&metric.request.map));
+    let metrics = plan
+        .metrics
+        .iter()
+        .filter(move |metric| maps.insert(&metric.request.map));
     let metrics = metrics.filter_map(|metric| Some((metric, metric.layout()?)));
     let misfit = metrics.flat_map(|(metric, layout)| {
         misfits(layout).into_iter().map(|(path, render)| {

@@ -1,5 +1,5 @@
-//! The results of earlier trials. A result depends only on the object, the function in it, its hook and its verdict, so that the
-//! daemon does not try a known source again.
+//! The results of earlier trials. A result depends only on the object, the function in it, its hook
+//! and its verdict, so that the daemon does not try a known source again.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,14 +21,19 @@ pub struct TrialKey([u8; 32]);
 pub struct Trials(Mutex<VecDeque<(TrialKey, DirectionCost)>>);
 
 impl TrialKey {
-    /// Makes the key. The plan determines which function of the object `elf` runs, where it runs, and the sizes and first entries
-    /// of maps. The object defines the maps, and the verifier knows the values of constants.
+    /// Makes the key. The plan determines which function of the object `elf` runs, where it runs,
+    /// and the sizes and first entries of maps. The object defines the maps, and the verifier knows
+    /// the values of constants.
     pub fn new(plan: &DirectionPlan, variables: &BTreeMap<String, Value>, elf: &[u8]) -> Self {
         let sizes: Vec<u32> = plan.maps.iter().map(|map| map.spec.max_entries).collect();
         let planned = format!("{:?}", (&plan.attach, &plan.entry, variables, sizes));
         let mut digest = Sha256::new();
-        let filled = plan.maps.iter().flat_map(|map| map.fill.iter().map(move |entry| (map, entry)));
-        let filled = filled.flat_map(|(map, entry)| [map.name.as_bytes(), &entry.key, &entry.value]);
+        let filled = plan
+            .maps
+            .iter()
+            .flat_map(|map| map.fill.iter().map(move |entry| (map, entry)));
+        let filled =
+            filled.flat_map(|(map, entry)| [map.name.as_bytes(), &entry.key, &entry.value]);
         for part in [planned.as_bytes(), elf].into_iter().chain(filled) {
             digest.update(part.len().to_ne_bytes());
             digest.update(part);
@@ -39,7 +44,11 @@ impl TrialKey {
 
 impl Trials {
     pub fn get(&self, key: TrialKey) -> Option<DirectionCost> {
-        self.0.lock().iter().find(|(known, _)| *known == key).map(|(_, cost)| cost.clone())
+        self.0
+            .lock()
+            .iter()
+            .find(|(known, _)| *known == key)
+            .map(|(_, cost)| cost.clone())
     }
 
     pub fn keep(&self, key: TrialKey, cost: DirectionCost) {
@@ -60,7 +69,10 @@ mod tests {
     fn the_last_trials_are_remembered() {
         let trials = Trials::default();
         let key = |number: usize| TrialKey([number as u8; 32]);
-        let cost = |instructions| DirectionCost { instructions, ..DirectionCost::default() };
+        let cost = |instructions| DirectionCost {
+            instructions,
+            ..DirectionCost::default()
+        };
         for number in 0..=TRIALS {
             trials.keep(key(number), cost(number as u64));
         }

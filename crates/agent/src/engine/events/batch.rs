@@ -1,4 +1,5 @@
-//! Rendered events that are not sent yet. There is one buffer for each framing that clients have requested.
+//! Rendered events that are not sent yet. There is one buffer for each framing that clients have
+//! requested.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use crate::engine::events::client::StreamWriter;
 use crate::engine::events::event_metric::EventMetric;
 use crate::engine::events::framing::{Framing, lost_line};
 
-/// The number of sent pieces that are kept. Once all clients have sent a piece, its memory is used again. The latest
-/// piece comes first: it is still in the CPU's cache.
+/// The number of sent pieces that are kept. Once all clients have sent a piece, its memory is used
+/// again. The latest piece comes first: it is still in the CPU's cache.
 const POOL: usize = 32;
 /// The largest number of bytes that a perf ring appends to an event for alignment.
 const PADDING: usize = 7;
@@ -41,13 +42,22 @@ struct Piece {
 }
 
 impl EventBatch {
-    /// Sets the framings that are rendered from now on: the framings of clients whose queues have room. Events of
-    /// other framings are only counted.
+    /// Sets the framings that are rendered from now on: the framings of clients whose queues have
+    /// room. Events of other framings are only counted.
     pub fn write_for(&mut self, source: &EventMetric, clients: &[Arc<StreamWriter>]) {
-        let wanted = Framing::ALL
-            .map(|framing| clients.iter().any(|client| client.framing == framing && client.has_room()));
-        if self.pieces.iter().zip(wanted).any(|(piece, wanted)| piece.wanted != wanted) {
-            // A piece holds either all events since the last send or none, so a change of framings needs a send.
+        let wanted = Framing::ALL.map(|framing| {
+            clients
+                .iter()
+                .any(|client| client.framing == framing && client.has_room())
+        });
+        if self
+            .pieces
+            .iter()
+            .zip(wanted)
+            .any(|(piece, wanted)| piece.wanted != wanted)
+        {
+            // A piece holds either all events since the last send or none, so a change of framings
+            // needs a send.
             self.send(source, clients);
             self.labels = Arc::clone(&source.labels);
             self.time = None;
@@ -59,7 +69,11 @@ impl EventBatch {
 
     /// Returns the size of the larger piece in bytes.
     pub fn len(&self) -> usize {
-        self.pieces.iter().map(|piece| piece.bytes.len()).max().unwrap_or(0)
+        self.pieces
+            .iter()
+            .map(|piece| piece.bytes.len())
+            .max()
+            .unwrap_or(0)
     }
 
     /// Tells whether no event was added since the last send.
@@ -75,7 +89,12 @@ impl EventBatch {
         encoder: &EventEncoder,
         decoder: &mut Decoder<'_>,
     ) {
-        let Self { labels, pieces, count, time: last } = self;
+        let Self {
+            labels,
+            pieces,
+            count,
+            time: last,
+        } = self;
         if last.replace(time) != Some(time) {
             let members = format!("{{\"time\":\"{}\",{labels},", rfc3339(time));
             for (piece, framing) in pieces.iter_mut().zip(Framing::ALL) {
@@ -84,10 +103,18 @@ impl EventBatch {
                 piece.prefix.extend_from_slice(members.as_bytes());
             }
         }
-        for (piece, framing) in pieces.iter_mut().zip(Framing::ALL).filter(|(piece, _)| piece.wanted) {
+        for (piece, framing) in pieces
+            .iter_mut()
+            .zip(Framing::ALL)
+            .filter(|(piece, _)| piece.wanted)
+        {
             match event {
-                EventRecord::Sample { cpu, bytes } => piece.sample(framing, cpu, bytes, encoder, decoder),
-                EventRecord::Lost { count, .. } => lost_line(framing, count, labels, &mut piece.bytes),
+                EventRecord::Sample { cpu, bytes } => {
+                    piece.sample(framing, cpu, bytes, encoder, decoder)
+                }
+                EventRecord::Lost { count, .. } => {
+                    lost_line(framing, count, labels, &mut piece.bytes)
+                }
             }
         }
         *count += match event {
@@ -139,11 +166,14 @@ impl Piece {
         out.extend_from_slice(framing.end());
     }
 
-    /// Returns the gathered bytes. The next bytes get the memory of a piece that all clients have sent, if
-    /// there is one.
+    /// Returns the gathered bytes. The next bytes get the memory of a piece that all clients have
+    /// sent, if there is one.
     fn take(&mut self) -> Bytes {
         let unused = self.sent.iter().rposition(Bytes::is_unique);
-        let mut next = unused.and_then(|at| self.sent.remove(at)).map(Vec::from).unwrap_or_default();
+        let mut next = unused
+            .and_then(|at| self.sent.remove(at))
+            .map(Vec::from)
+            .unwrap_or_default();
         next.clear();
         if self.sent.len() > POOL {
             self.sent.pop_front();

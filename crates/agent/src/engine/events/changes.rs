@@ -61,7 +61,10 @@ impl ToldStatus {
     pub fn of(status: &ProbeStatus) -> Self {
         let mut rest = status.clone();
         let windows = std::mem::take(&mut rest.windows.statistics);
-        Self { status: serde_json::to_string(&rest).unwrap_or_default(), windows }
+        Self {
+            status: serde_json::to_string(&rest).unwrap_or_default(),
+            windows,
+        }
     }
 }
 
@@ -72,7 +75,11 @@ pub fn hello(node: &str, by: &Principal, reach: ConsoleReach) -> Bytes {
         version: env!("CARGO_PKG_VERSION"),
         who: by.who.to_string(),
         role: by.role.map(|role| role.to_string()),
-        reach: if by.need(Role::Collector).is_ok() { reach } else { ConsoleReach::default() },
+        reach: if by.need(Role::Collector).is_ok() {
+            reach
+        } else {
+            ConsoleReach::default()
+        },
     };
     message("hello", &hello)
 }
@@ -90,7 +97,14 @@ pub fn removed(probe: &str) -> Bytes {
 }
 
 pub fn window(closed: &Closed, windows: Option<WindowStatistics>) -> Bytes {
-    message("window", &ChangedWindow { probe: &closed.probe, window: &closed.window, windows })
+    message(
+        "window",
+        &ChangedWindow {
+            probe: &closed.probe,
+            window: &closed.window,
+            windows,
+        },
+    )
 }
 
 pub fn missed(windows: u64) -> Bytes {

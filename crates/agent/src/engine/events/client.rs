@@ -1,7 +1,8 @@
-//! One client of an event stream: a queue of events that are read and not yet sent, up to a limit. Events beyond the
-//! limit are lost for this client alone; the stream says how many, at the place where they are missing. There is also a
-//! limit for the queues of all clients together. A client whose queue is empty gets the next batch in any case, so that
-//! slow clients cause no loss for fast clients.
+//! One client of an event stream: a queue of events that are read and not yet sent, up to a limit.
+//! Events beyond the limit are lost for this client alone; the stream says how many, at the place
+//! where they are missing. There is also a limit for the queues of all clients together. A client
+//! whose queue is empty gets the next batch in any case, so that slow clients cause no loss for
+//! fast clients.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use crate::engine::events::framing::Framing;
 
 /// The most bytes that may be queued for one client.
 pub const LIMIT: usize = 16 << 20;
-/// The most bytes that may be queued for all clients together, in addition to one batch for each client.
+/// The most bytes that may be queued for all clients together, in addition to one batch for each
+/// client.
 pub const LIMIT_OF_ALL: usize = 64 << 20;
 /// The number of bytes that suffices for almost every batch.
 const BATCH: usize = 256 << 10;
@@ -25,8 +27,8 @@ const BATCH: usize = 256 << 10;
 pub struct StreamWriter {
     pub framing: Framing,
     pub state: Mutex<QueueState>,
-    /// The number of bytes that are queued for all clients. It changes together with the number in `state`, under the
-    /// lock of `state`.
+    /// The number of bytes that are queued for all clients. It changes together with the number in
+    /// `state`, under the lock of `state`.
     all: Backlog,
 }
 
@@ -40,7 +42,8 @@ pub struct QueueState {
     /// The number of bytes in `parts`.
     pub bytes: usize,
     pub waker: Option<Waker>,
-    /// The number of sources that may still write. Each source ends with one call of [`StreamWriter::end_source`].
+    /// The number of sources that may still write. Each source ends with one call of
+    /// [`StreamWriter::end_source`].
     pub sources: usize,
     /// True once the client has left.
     pub gone: bool,
@@ -59,7 +62,11 @@ pub enum StreamPart {
 impl StreamWriter {
     /// Makes a client without sources.
     pub fn new(framing: Framing, all: Backlog) -> Arc<Self> {
-        Arc::new(Self { framing, state: Mutex::default(), all })
+        Arc::new(Self {
+            framing,
+            state: Mutex::default(),
+            all,
+        })
     }
 
     /// Tells whether a batch of usual size fits; a batch that does not fit need not be rendered.
@@ -71,13 +78,18 @@ impl StreamWriter {
     pub fn end_source(&self) {
         let mut state = self.state.lock();
         state.sources -= 1;
-        let waker = if state.sources == 0 { state.waker.take() } else { None };
+        let waker = if state.sources == 0 {
+            state.waker.take()
+        } else {
+            None
+        };
         drop(state);
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Queues `bytes`, which hold `count` events of the source with these labels, or notes the events as lost. `bytes`
-    /// is `None` if the events were not rendered. Returns the number of events that were lost.
+    /// Queues `bytes`, which hold `count` events of the source with these labels, or notes the
+    /// events as lost. `bytes` is `None` if the events were not rendered. Returns the number of
+    /// events that were lost.
     pub fn push(&self, bytes: Option<&Bytes>, count: u64, labels: &Arc<str>) -> u64 {
         let mut state = self.state.lock();
         if state.gone {
@@ -117,8 +129,8 @@ impl StreamWriter {
 }
 
 impl QueueState {
-    /// Adds lost events to the note at the end of the queue. Each source has at most one note, even if the client reads
-    /// nothing for a long time, so that notes do not fill the memory.
+    /// Adds lost events to the note at the end of the queue. Each source has at most one note, even
+    /// if the client reads nothing for a long time, so that notes do not fill the memory.
     fn lose(&mut self, lost: u64, by: &Arc<str>) {
         for part in self.parts.iter_mut().rev() {
             match part {
@@ -130,6 +142,9 @@ impl QueueState {
                 StreamPart::Events(_) => break,
             }
         }
-        self.parts.push_back(StreamPart::Lost { labels: Arc::clone(by), count: lost });
+        self.parts.push_back(StreamPart::Lost {
+            labels: Arc::clone(by),
+            count: lost,
+        });
     }
 }

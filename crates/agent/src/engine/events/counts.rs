@@ -44,36 +44,54 @@ impl Engine {
     /// Returns the message with the counters of interfaces; see [`Self::count`].
     pub fn counts(&self, all: bool) -> Bytes {
         let interfaces = self.count(all);
-        message("traffic", &InterfaceCounts { time: rfc3339(Moment::now().wall), interfaces })
+        message(
+            "traffic",
+            &InterfaceCounts {
+                time: rfc3339(Moment::now().wall),
+                interfaces,
+            },
+        )
     }
 
-    /// Adds up the traffic of the interfaces of probes. This may block, because a namespace's path may be
-    /// on a slow disk.
+    /// Adds up the traffic of the interfaces of probes. This may block, because a namespace's path
+    /// may be on a slow disk.
     pub fn traffic(&self) -> ProbeTraffic {
         let counted = self.count(false);
         let time = rfc3339(Moment::now().wall);
         let ways = || counted.iter().flat_map(|one| [&one.received, &one.sent]);
         let packets = ways().map(|way| way.packets).fold(0, u64::saturating_add);
-        ProbeTraffic { time, packets, bytes: ways().map(|way| way.bytes).fold(0, u64::saturating_add) }
+        ProbeTraffic {
+            time,
+            packets,
+            bytes: ways().map(|way| way.bytes).fold(0, u64::saturating_add),
+        }
     }
 
-    /// Counts the packets that the interfaces of probes have received and sent. With `all`, also the other
-    /// interfaces of the daemon's own namespace, up to [`OTHERS`].
+    /// Counts the packets that the interfaces of probes have received and sent. With `all`, also
+    /// the other interfaces of the daemon's own namespace, up to [`OTHERS`].
     fn count(&self, all: bool) -> Vec<CountedInterface> {
         let mut wanted: BTreeMap<Option<PathBuf>, BTreeSet<u32>> = BTreeMap::new();
         if all {
             wanted.insert(None, BTreeSet::new());
         }
         for probe in self.registry.list() {
-            let Some(namespace) = probe.namespace() else { continue };
+            let Some(namespace) = probe.namespace() else {
+                continue;
+            };
             let attached = probe.shown.lock().indices().collect();
-            wanted.entry(namespace.clone()).or_default().append(&mut { attached });
+            wanted
+                .entry(namespace.clone())
+                .or_default()
+                .append(&mut { attached });
         }
         let mut counted = Vec::new();
         for (netns, indices) in wanted {
             let opened = netns.as_deref().map_or_else(Netns::own, Netns::open);
-            // The message leaves out interfaces that can't be counted, as it leaves out removed ones.
-            let present = opened.and_then(|netns| traffic::traffic(&netns)).unwrap_or_default();
+            // The message leaves out interfaces that can't be counted, as it leaves out removed
+            // ones.
+            let present = opened
+                .and_then(|netns| traffic::traffic(&netns))
+                .unwrap_or_default();
             let of = |one: Traffic| CountedInterface {
                 netns: netns.clone(),
                 interface: one.name,

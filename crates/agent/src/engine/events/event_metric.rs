@@ -1,4 +1,5 @@
-//! An event metric: its map, the clients that listen to it, and the state of the task that reads the map.
+//! An event metric: its map, the clients that listen to it, and the state of the task that reads
+//! the map.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -69,7 +70,10 @@ impl EventMetric {
         namespace: &Namespace,
         budget: &Budget,
     ) -> Result<Arc<Self>, KernelError> {
-        let speaks = map.layout.as_ref().is_some_and(|layout| layout.renders(Render::Ifindex));
+        let speaks = map
+            .layout
+            .as_ref()
+            .is_some_and(|layout| layout.renders(Render::Ifindex));
         let mut reader = map.open()?;
         // No client listens yet.
         reader.unmap();
@@ -81,7 +85,9 @@ impl EventMetric {
                 None => format!("\"direction\":\"{direction}\",\"metric\":\"{metric}\""),
                 Some(name) => {
                     let name = Value::from(name);
-                    format!("\"direction\":\"{direction}\",\"metric\":\"{metric}\",\"interface\":{name}")
+                    format!(
+                        "\"direction\":\"{direction}\",\"metric\":\"{metric}\",\"interface\":{name}"
+                    )
                 }
             }
             .into(),
@@ -108,7 +114,9 @@ impl EventMetric {
     /// Passes on up to about `limit` bytes of each ring, and counts the events.
     pub fn read(&self, limit: usize, mut sink: impl FnMut(EventRecord<'_>)) -> ReadingEnd {
         let mut reader = self.reader.lock();
-        let Some(reader) = reader.as_mut() else { return ReadingEnd::Drained };
+        let Some(reader) = reader.as_mut() else {
+            return ReadingEnd::Drained;
+        };
         let mut events = 0;
         let progress = reader.read(limit, |event| {
             events += u64::from(matches!(event, EventRecord::Sample { .. }));
@@ -118,8 +126,8 @@ impl EventMetric {
         progress
     }
 
-    /// Gives `client` every event from now on, beginning with those in the map. Returns `None` if the source is
-    /// closed, else true if the caller must start the reading task.
+    /// Gives `client` every event from now on, beginning with those in the map. Returns `None` if
+    /// the source is closed, else true if the caller must start the reading task.
     pub fn join(&self, client: &Arc<StreamWriter>) -> Option<bool> {
         let mut audience = self.audience.lock();
         if audience.closed {
@@ -137,10 +145,15 @@ impl EventMetric {
         self.changed.notify_one();
     }
 
-    /// Ends all streams like [`Self::end`], waits up to [`CLOSING`] for the reading task, and closes the map.
+    /// Ends all streams like [`Self::end`], waits up to [`CLOSING`] for the reading task, and
+    /// closes the map.
     pub fn close(&self) {
         self.end();
-        self.ended.wait_while_for(&mut self.audience.lock(), |audience| audience.reading, CLOSING);
+        self.ended.wait_while_for(
+            &mut self.audience.lock(),
+            |audience| audience.reading,
+            CLOSING,
+        );
         let mut reader = self.reader.lock();
         self.note_lost(reader.as_ref());
         *reader = None;
@@ -156,7 +169,13 @@ impl EventMetric {
             delivered: self.delivered.load(Ordering::Relaxed),
             lost: *self.lost.lock(),
             missed: self.missed.load(Ordering::Relaxed),
-            clients: self.audience.lock().clients.iter().filter(|client| !client.state.lock().gone).count(),
+            clients: self
+                .audience
+                .lock()
+                .clients
+                .iter()
+                .filter(|client| !client.state.lock().gone)
+                .count(),
         }
     }
 
@@ -165,7 +184,10 @@ impl EventMetric {
         let mut audience = self.audience.lock();
         audience.reading = false;
         audience.fresh = 0;
-        audience.clients.drain(..).for_each(|client| client.end_source());
+        audience
+            .clients
+            .drain(..)
+            .for_each(|client| client.end_source());
         drop(audience);
         self.ended.notify_all();
     }

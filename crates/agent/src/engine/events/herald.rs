@@ -1,5 +1,6 @@
-//! The single task that looks at probes and windows, for all clients that follow changes. It renders a change once,
-//! and all clients send the same bytes. An additional client causes no additional look and no copy.
+//! The single task that looks at probes and windows, for all clients that follow changes. It
+//! renders a change once, and all clients send the same bytes. An additional client causes no
+//! additional look and no copy.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,14 +19,15 @@ use crate::engine::engine::Engine;
 use crate::engine::events::changes::{self, ConsoleReach};
 use crate::engine::events::told::{About, ChangeFollower, ChangeTeller};
 
-/// The time between two looks at the states of probes: most fields of a status change without a notification.
+/// The time between two looks at the states of probes: most fields of a status change without a
+/// notification.
 const LOOK: Duration = Duration::from_millis(500);
 /// The time between two counts of interfaces.
 const COUNT: Duration = Duration::from_secs(2);
 impl Engine {
-    /// Follows the changes for one client. The stream begins with the state of all probes, and ends when the
-    /// daemon stops, or when the client has missed changes because it was too slow. `only` names the one
-    /// probe of the stream.
+    /// Follows the changes for one client. The stream begins with the state of all probes, and ends
+    /// when the daemon stops, or when the client has missed changes because it was too slow. `only`
+    /// names the one probe of the stream.
     pub fn follow_changes(
         self: &Arc<Self>,
         by: &Principal,
@@ -47,8 +49,17 @@ impl Engine {
         if is_first {
             tokio::spawn(tell(Arc::clone(self), closed));
         }
-        let follower = ChangeFollower { first, changes, only, audience, _token: token, has_ended: false };
-        stream::unfold(follower, async |mut follower| Some((follower.next().await?, follower)))
+        let follower = ChangeFollower {
+            first,
+            changes,
+            only,
+            audience,
+            _token: token,
+            has_ended: false,
+        };
+        stream::unfold(follower, async |mut follower| {
+            Some((follower.next().await?, follower))
+        })
     }
 }
 
@@ -66,7 +77,9 @@ async fn tell(engine: Arc<Engine>, mut closed: broadcast::Receiver<Arc<Closed>>)
             next_count = Instant::now() + COUNT;
         }
         let is_stopping = *disturbed.borrow_and_update();
-        if !is_stopping && !windows(&engine, &mut closed, &mut disturbed, Instant::now() + LOOK).await {
+        if !is_stopping
+            && !windows(&engine, &mut closed, &mut disturbed, Instant::now() + LOOK).await
+        {
             return;
         }
         let mut state = engine.streaming.herald.0.lock();
@@ -83,7 +96,8 @@ async fn tell(engine: Arc<Engine>, mut closed: broadcast::Receiver<Arc<Closed>>)
     }
 }
 
-/// Announces windows until the next check of the probes. Returns false if no client listens any more.
+/// Announces windows until the next check of the probes. Returns false if no client listens any
+/// more.
 async fn windows(
     engine: &Engine,
     closed: &mut broadcast::Receiver<Arc<Closed>>,
@@ -98,16 +112,24 @@ async fn windows(
                 _ = disturbed.changed() => None,
             }
         });
-        let Ok(Some(news)) = event.await else { return true };
+        let Ok(Some(news)) = event.await else {
+            return true;
+        };
         let mut state = engine.streaming.herald.0.lock();
-        let Some(told) = &mut *state else { return false };
+        let Some(told) = &mut *state else {
+            return false;
+        };
         match news {
             Ok(closed) => {
                 let probe = engine.registry.get(&closed.probe).ok();
                 told.window(&closed, probe.map(|probe| probe.windows.statistics()));
             }
             Err(error) => {
-                let count = if let RecvError::Lagged(count) = error { count } else { 0 };
+                let count = if let RecvError::Lagged(count) = error {
+                    count
+                } else {
+                    0
+                };
                 told.tell(About::All, changes::missed(count));
                 *state = None;
                 return false;
@@ -121,12 +143,15 @@ fn count(engine: &Engine) {
     for audience in [0, 1] {
         let has_audience = || {
             let state = engine.streaming.herald.0.lock();
-            state.as_ref().is_some_and(|told| Arc::strong_count(&told.audiences[audience]) > 1)
+            state
+                .as_ref()
+                .is_some_and(|told| Arc::strong_count(&told.audiences[audience]) > 1)
         };
         if !has_audience() {
             continue;
         }
-        // This takes no lock: a namespace's path may block the thread, and no task may wait for that.
+        // This takes no lock: a namespace's path may block the thread, and no task may wait for
+        // that.
         let bytes = engine.counts(audience == 1);
         if let Some(told) = &mut *engine.streaming.herald.0.lock() {
             told.counts[audience] = Some(bytes.clone());

@@ -1,4 +1,5 @@
-//! The intake of one event source: records that were copied out of its ring, and rendered events that are not sent yet.
+//! The intake of one event source: records that were copied out of its ring, and rendered events
+//! that are not sent yet.
 
 use std::time::Duration;
 
@@ -17,13 +18,14 @@ pub const SLICE: usize = 64 << 10;
 const PIECE: usize = 32 << 10;
 /// The number of slices that are copied before other tasks of the thread run.
 const SLICES: usize = 64;
-/// The fill of a ring, as the part 1 / HASTE, above which records are copied before they are rendered.
+/// The fill of a ring, as the part 1 / HASTE, above which records are copied before they are
+/// rendered.
 const HASTE: u64 = 8;
-/// The free room in bytes with which the records of a large ring are rendered in place. Copying costs more, and packets
-/// do not fill so much room in the time of a rendering.
+/// The free room in bytes with which the records of a large ring are rendered in place. Copying
+/// costs more, and packets do not fill so much room in the time of a rendering.
 const AMPLE: u64 = 8 << 20;
-/// The interval at which a surge is checked. The surge is over if less than 1 / [`HASTE`] of the ring was filled in
-/// this time.
+/// The interval at which a surge is checked. The surge is over if less than 1 / [`HASTE`] of the
+/// ring was filled in this time.
 const SURGE: Duration = Duration::from_millis(1);
 /// The longest time of a surge.
 const LONGEST: Duration = Duration::from_millis(20);
@@ -32,8 +34,8 @@ const LONGEST: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IntakeTurn {
     Read(ReadingEnd),
-    /// The ring is empty, but it was filled so fast that the next records must be copied before any of them is
-    /// rendered.
+    /// The ring is empty, but it was filled so fast that the next records must be copied before any
+    /// of them is rendered.
     Surge,
     /// No client has room for more events, but the ring still has room.
     Later,
@@ -62,8 +64,8 @@ impl Intake {
         }
     }
 
-    /// Reads a slice for the clients that listen now. Clients can't join during the slice, because of the lock, so that
-    /// each client gets all events from its first slice on.
+    /// Reads a slice for the clients that listen now. Clients can't join during the slice, because
+    /// of the lock, so that each client gets all events from its first slice on.
     pub fn turn(&mut self, source: &EventMetric, context: &Context) -> IntakeTurn {
         let mut audience = source.audience.lock();
         if audience.closed {
@@ -72,12 +74,14 @@ impl Intake {
         let fresh = std::mem::take(&mut audience.fresh);
         if fresh > 0 {
             // New clients get no events that were rendered earlier.
-            self.output.send(source, &audience.clients[..audience.clients.len() - fresh]);
+            self.output
+                .send(source, &audience.clients[..audience.clients.len() - fresh]);
         }
         audience.clients.retain(|client| !client.state.lock().gone);
         if audience.clients.is_empty() {
             audience.reading = false;
-            // The next client's task begins after this: the lock keeps clients from joining meanwhile.
+            // The next client's task begins after this: the lock keeps clients from joining
+            // meanwhile.
             if let Some(reader) = source.reader.lock().as_mut() {
                 reader.unmap();
             }
@@ -85,13 +89,16 @@ impl Intake {
         }
         let has_room = audience.clients.iter().any(|client| client.has_room());
         let fill = source.fill();
-        // Events that wait in the ring are not lost yet. Without room for them, the daemon reads them only
-        // when the ring is nearly full. Then it counts them as lost for each client, which the kernel would
-        // not do.
+        // Events that wait in the ring are not lost yet. Without room for them, the daemon reads
+        // them only when the ring is nearly full. Then it counts them as lost for each client,
+        // which the kernel would not do.
         if !has_room && fill < source.room / 4 * 3 {
             return IntakeTurn::Later;
         }
-        if has_room && (presses(fill, source.room) || !self.records.is_empty()) && self.keep_up(source) {
+        if has_room
+            && (presses(fill, source.room) || !self.records.is_empty())
+            && self.keep_up(source)
+        {
             return IntakeTurn::Surge;
         }
         self.output.write_for(source, &audience.clients);
@@ -102,15 +109,16 @@ impl Intake {
         IntakeTurn::Read(ReadingEnd::More)
     }
 
-    /// Copies records out of the ring until the ring is empty or no memory is left. Returns true if rendering can wait.
+    /// Copies records out of the ring until the ring is empty or no memory is left. Returns true if
+    /// rendering can wait.
     fn keep_up(&mut self, source: &EventMetric) -> bool {
         if self.records.is_empty() {
             self.surge = Surge::new(Instant::now());
         }
         let time = clock::now();
         let mut bytes = 0;
-        // The limit of slices ends this loop even if programs fill the ring as fast as the daemon skips
-        // records.
+        // The limit of slices ends this loop even if programs fill the ring as fast as the daemon
+        // skips records.
         for _ in 0..SLICES {
             if self.records.room() == 0 {
                 break;
@@ -123,7 +131,9 @@ impl Intake {
                 records.push(event, time);
             });
             if progress == ReadingEnd::Drained {
-                return self.surge.goes_on(bytes as u64, source.room, Instant::now());
+                return self
+                    .surge
+                    .goes_on(bytes as u64, source.room, Instant::now());
             }
         }
         false
@@ -144,19 +154,25 @@ impl Intake {
 
     /// Renders records that were copied.
     fn render(&mut self, source: &EventMetric, context: &Context, limit: usize) {
-        let Self { records, output, .. } = self;
+        let Self {
+            records, output, ..
+        } = self;
         let mut decoder = Decoder::new(context);
-        records.read(limit, |event, time| output.write(event, time, &source.encoder, &mut decoder));
+        records.read(limit, |event, time| {
+            output.write(event, time, &source.encoder, &mut decoder)
+        });
     }
 
-    /// Passes on the events that were read, and the events in the ring, to the clients of a source that was closed.
+    /// Passes on the events that were read, and the events in the ring, to the clients of a source
+    /// that was closed.
     pub fn close(&mut self, source: &EventMetric, context: &Context) {
         let send = |output: &mut EventBatch| output.send(source, &source.audience.lock().clients);
         while !self.records.is_empty() {
             self.render(source, context, PIECE);
             send(&mut self.output);
         }
-        // Events in the ring still belong to the clients. The limit of slices ends this even while events come.
+        // Events in the ring still belong to the clients. The limit of slices ends this even while
+        // events come.
         let mut slices = 0;
         while slices < 1024 && self.slice(source, context) == ReadingEnd::More {
             send(&mut self.output);
@@ -183,7 +199,12 @@ struct Surge {
 
 impl Surge {
     const fn new(now: Instant) -> Self {
-        Self { begin: now, since: now, bytes: 0, over: false }
+        Self {
+            begin: now,
+            since: now,
+            bytes: 0,
+            over: false,
+        }
     }
 
     /// Tells whether the surge of a ring of `room` bytes continues after this many further bytes.
@@ -191,9 +212,15 @@ impl Surge {
         self.bytes += bytes;
         let time = now - self.since;
         if time >= SURGE {
-            let over = (self.bytes as f64) < (room / HASTE) as f64 * time.as_secs_f64() / SURGE.as_secs_f64();
+            let over = (self.bytes as f64)
+                < (room / HASTE) as f64 * time.as_secs_f64() / SURGE.as_secs_f64();
             let begin = if self.over && !over { now } else { self.begin };
-            *self = Self { begin, since: now, bytes: 0, over };
+            *self = Self {
+                begin,
+                since: now,
+                bytes: 0,
+                over,
+            };
         }
         !self.over && now - self.begin < LONGEST
     }
@@ -217,12 +244,17 @@ mod tests {
         let at = |micros| begin + Duration::from_micros(micros);
         let mut surge = Surge::new(begin);
         assert!(surge.goes_on(room / HASTE, room, at(0)));
-        assert!(surge.goes_on(0, room, at(1000)), "the ring was filled fast in this time");
+        assert!(
+            surge.goes_on(0, room, at(1000)),
+            "the ring was filled fast in this time"
+        );
         assert!(surge.goes_on(0, room, at(1999)));
         assert!(!surge.goes_on(100, room, at(2000)), "it was not");
         assert!(!surge.goes_on(room, room, at(2500)));
         assert!(surge.goes_on(room, room, at(3000)), "another one");
-        let ends = (3..).find(|ms| !surge.goes_on(room, room, at(ms * 1000))).unwrap();
+        let ends = (3..)
+            .find(|ms| !surge.goes_on(room, room, at(ms * 1000)))
+            .unwrap();
         assert_eq!(Duration::from_millis(ends - 3), LONGEST);
     }
 }

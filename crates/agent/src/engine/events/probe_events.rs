@@ -1,7 +1,7 @@
 //! Event metrics: streams of the events that programs write to a RINGBUF or PERF_EVENT_ARRAY.
 //!
-//! A map is read while at least one client listens. Without clients, its events stay in the ring for the next client,
-//! and once the ring is full the kernel drops new events.
+//! A map is read while at least one client listens. Without clients, its events stay in the ring
+//! for the next client, and once the ring is full the kernel drops new events.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -19,7 +19,8 @@ use crate::engine::events::stream::StreamReader;
 use twinprobe_config::ProbeConfig;
 use twinprobe_ebpf_common::hook::Direction;
 
-/// The thread that reads all event maps. Neither requests nor exports delay it, and its wake-ups need no other thread.
+/// The thread that reads all event maps. Neither requests nor exports delay it, and its wake-ups
+/// need no other thread.
 #[derive(Debug, Default)]
 pub struct EventLoop {
     thread: OnceLock<Handle>,
@@ -33,7 +34,9 @@ impl EventLoop {
         if let Some(handle) = self.thread.get() {
             return Ok(handle.clone());
         }
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         let handle = runtime.handle().clone();
         std::thread::Builder::new()
             .name("events".into())
@@ -52,8 +55,8 @@ pub struct ProbeEvents {
 }
 
 impl ProbeEvents {
-    /// Opens the event maps. This must happen before the first packet comes: a perf ring takes events only
-    /// once it is open.
+    /// Opens the event maps. This must happen before the first packet comes: a perf ring takes
+    /// events only once it is open.
     pub fn open(
         config: &ProbeConfig,
         loaded: &[LoadedDirection],
@@ -74,29 +77,45 @@ impl ProbeEvents {
             }
         }
         let runtime = (!sources.is_empty()).then(|| on.handle()).transpose();
-        let runtime = runtime.map_err(|error| KernelError::new("start", "the event thread", error))?;
-        Ok(Self { sources, runtime, backlog: on.backlog.clone() })
+        let runtime =
+            runtime.map_err(|error| KernelError::new("start", "the event thread", error))?;
+        Ok(Self {
+            sources,
+            runtime,
+            backlog: on.backlog.clone(),
+        })
     }
 
-    /// Starts a stream of the events of `metric`, or of all event metrics; `None` if the probe is removed or replaced.
-    /// The error holds the names of the event metrics, if none is called `metric`.
+    /// Starts a stream of the events of `metric`, or of all event metrics; `None` if the probe is
+    /// removed or replaced. The error holds the names of the event metrics, if none is called
+    /// `metric`.
     pub fn stream(
         &self,
         metric: Option<&str>,
         framing: Framing,
     ) -> Result<Option<StreamReader>, Vec<String>> {
-        let wanted = |source: &&Arc<EventMetric>| metric.is_none_or(|metric| metric == source.metric);
+        let wanted =
+            |source: &&Arc<EventMetric>| metric.is_none_or(|metric| metric == source.metric);
         let sources: Vec<Arc<EventMetric>> = self.sources.iter().filter(wanted).cloned().collect();
         let Some(runtime) = self.runtime.as_ref().filter(|_| !sources.is_empty()) else {
-            return Err(self.sources.iter().map(|source| source.metric.clone()).collect());
+            return Err(self
+                .sources
+                .iter()
+                .map(|source| source.metric.clone())
+                .collect());
         };
         let client = StreamWriter::new(framing, self.backlog.clone());
-        // The stream exists before its client joins: a dropped stream tells every source that the client has
-        // left.
-        let stream = StreamReader { client: Arc::clone(&client), sources: sources.clone() };
+        // The stream exists before its client joins: a dropped stream tells every source that the
+        // client has left.
+        let stream = StreamReader {
+            client: Arc::clone(&client),
+            sources: sources.clone(),
+        };
         let mut joined = false;
         for source in sources {
-            let Some(starts) = source.join(&client) else { continue };
+            let Some(starts) = source.join(&client) else {
+                continue;
+            };
             joined = true;
             if starts {
                 runtime.spawn(pump::run(source));

@@ -1,6 +1,6 @@
-//! The task that reads one event map while a client listens. It renders a batch of events directly from the ring into
-//! JSON, and passes the batch to all clients as one shared piece of memory. Events that come faster than that are
-//! copied out of the ring first and rendered later.
+//! The task that reads one event map while a client listens. It renders a batch of events directly
+//! from the ring into JSON, and passes the batch to all clients as one shared piece of memory.
+//! Events that come faster than that are copied out of the ring first and rendered later.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,15 +19,16 @@ use crate::engine::placement::{self, Namespace};
 
 /// The number of rendered bytes that are sent without waiting for more.
 const FULL: usize = 64 << 10;
-/// The longest time for which less than [`FULL`] bytes are gathered while events come fast, so that the events share
-/// one wake-up of the clients.
+/// The longest time for which less than [`FULL`] bytes are gathered while events come fast, so that
+/// the events share one wake-up of the clients.
 const GATHER: Duration = Duration::from_millis(20);
-/// The number of events in [`GATHER`] above which events come fast. Fewer events are passed on immediately, one by
-/// one.
+/// The number of events in [`GATHER`] above which events come fast. Fewer events are passed on
+/// immediately, one by one.
 const MANY: u32 = 50;
 /// The highest rate at which a program is expected to fill a ring, in bytes per second.
 const FLOOD: u32 = 1 << 30;
-/// The time for which the task avoids the CPUs that handle packets, after these have delayed the task.
+/// The time for which the task avoids the CPUs that handle packets, after these have delayed the
+/// task.
 const AWAY: Duration = Duration::from_secs(60);
 /// The time without events after which the memory for copied records is released.
 const KEPT: Duration = Duration::from_secs(1);
@@ -35,12 +36,17 @@ const KEPT: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_millis(1);
 /// The age after which the names of interfaces are listed again.
 const CONTEXT_AGE: Duration = Duration::from_secs(5);
-/// The interval of checks for CPUs that have come online: a new CPU gets its ring at the next check.
+/// The interval of checks for CPUs that have come online: a new CPU gets its ring at the next
+/// check.
 const CPUS_AGE: Duration = Duration::from_secs(5);
 
 /// Reads the source until no client listens or the source is closed.
 pub async fn run(source: Arc<EventMetric>) {
-    let waiter = source.reader.lock().as_mut().map(|reader| reader.map().and_then(|()| reader.waiter()));
+    let waiter = source
+        .reader
+        .lock()
+        .as_mut()
+        .map(|reader| reader.map().and_then(|()| reader.waiter()));
     let closed = match waiter {
         Some(Ok(waiter)) => read(&source, waiter).await,
         None => true,
@@ -66,7 +72,11 @@ async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
     // The number of slices that were read since the last wait.
     let mut slices = 0;
     let mut look = Instant::now();
-    let grows = source.reader.lock().as_ref().is_some_and(EventReader::grows);
+    let grows = source
+        .reader
+        .lock()
+        .as_ref()
+        .is_some_and(EventReader::grows);
     loop {
         if grows && Instant::now() >= look {
             follow_cpus(source, &mut waiter);
@@ -86,8 +96,9 @@ async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
                 }
             }
             IntakeTurn::Surge => {
-                // A timer of the runtime takes too long. A wait for each next record would cost one wake-up
-                // per few records. Each wake-up might move this task to the CPU that handles the packets.
+                // A timer of the runtime takes too long. A wait for each next record would cost one
+                // wake-up per few records. Each wake-up might move this task to the CPU that
+                // handles the packets.
                 std::thread::sleep(nap);
                 tokio::task::yield_now().await;
             }
@@ -112,7 +123,8 @@ async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
                     intake.records.shrink();
                 }
                 let output = &intake.output;
-                // A look at the ring at intervals is cheaper than a wake-up for each event while events flow.
+                // A look at the ring at intervals is cheaper than a wake-up for each event while
+                // events flow.
                 let flows = fast && intake.has_read && (slices * SLICE) as u64 <= source.room / 4;
                 affinity.return_after(AWAY);
                 tokio::select! {
@@ -144,16 +156,24 @@ struct Pace {
 
 impl Pace {
     const fn new(read: u64, now: Instant) -> Self {
-        Self { begin: now, before: read, fast: false }
+        Self {
+            begin: now,
+            before: read,
+            fast: false,
+        }
     }
 
-    /// Tells whether more than [`MANY`] events have come in the latest [`GATHER`]; `read` is the number of all events
-    /// that were read so far.
+    /// Tells whether more than [`MANY`] events have come in the latest [`GATHER`]; `read` is the
+    /// number of all events that were read so far.
     fn is_fast(&mut self, read: u64, now: Instant) -> bool {
         let (events, time) = (read.saturating_sub(self.before), now - self.begin);
         if time >= GATHER {
             let intervals = time.as_secs_f64() / GATHER.as_secs_f64();
-            *self = Self { begin: now, before: read, fast: events as f64 > f64::from(MANY) * intervals };
+            *self = Self {
+                begin: now,
+                before: read,
+                fast: events as f64 > f64::from(MANY) * intervals,
+            };
         } else if events > MANY.into() {
             self.fast = true;
         }
@@ -162,20 +182,26 @@ impl Pace {
 }
 
 fn follow_cpus(source: &EventMetric, waiter: &mut Waiter) {
-    if let Some(Err(error)) = source.reader.lock().as_mut().map(|reader| reader.follow_cpus(waiter)) {
+    if let Some(Err(error)) = source
+        .reader
+        .lock()
+        .as_mut()
+        .map(|reader| reader.follow_cpus(waiter))
+    {
         tracing::warn!(metric = source.metric, %error, "no ring could be opened for a CPU that came online");
     }
 }
 
-/// Returns the time in which a ring of `room` bytes can't become full; `None` if this time is below a timer's
-/// resolution of 1 ms.
+/// Returns the time in which a ring of `room` bytes can't become full; `None` if this time is below
+/// a timer's resolution of 1 ms.
 fn pause(room: u64) -> Option<Duration> {
     let pause = Duration::from_secs(room) / FLOOD;
     (pause >= Duration::from_millis(1)).then_some(pause.min(GATHER))
 }
 
-/// The names and the clock that renderings need, renewed now and then. Interfaces are listed only for events that
-/// contain interface indices, and on another thread: a namespace that does not answer does not delay the streams.
+/// The names and the clock that renderings need, renewed now and then. Interfaces are listed only
+/// for events that contain interface indices, and on another thread: a namespace that does not
+/// answer does not delay the streams.
 struct RenderingNames {
     namespace: Option<Namespace>,
     context: Context,
@@ -205,7 +231,9 @@ impl RenderingNames {
 
     fn list(&mut self) {
         if let Some(namespace) = self.namespace.clone() {
-            self.listed = Some(tokio::task::spawn_blocking(move || placement::names(namespace.as_deref())));
+            self.listed = Some(tokio::task::spawn_blocking(move || {
+                placement::names(namespace.as_deref())
+            }));
         }
     }
 
@@ -220,7 +248,8 @@ impl RenderingNames {
         // A failed listing changes nothing.
         let is_listed = self.listed.as_ref().is_some_and(JoinHandle::is_finished);
         if is_listed
-            && let Some(Ok(Some(listed))) = self.listed.take().and_then(|listed| listed.now_or_never())
+            && let Some(Ok(Some(listed))) =
+                self.listed.take().and_then(|listed| listed.now_or_never())
         {
             self.context.interfaces = listed;
         }
@@ -251,7 +280,10 @@ mod tests {
         let mut looks = |rate| fast_looks(&mut pace, &mut read, &mut now, rate);
         assert_eq!((looks(10), looks(1_000), looks(2_000)), (0, 0, 0));
         let many = looks(50_000);
-        assert!((49_000..=50_000).contains(&many), "{many}: all but the first");
+        assert!(
+            (49_000..=50_000).contains(&many),
+            "{many}: all but the first"
+        );
         let few = looks(1_000);
         assert!(few <= 45, "{few}: only until the pace was measured");
     }

@@ -1,5 +1,5 @@
-//! Records that were taken out of a ring and are rendered later. A burst fills a ring in less time than its events take
-//! to render; copying them takes a fraction of that.
+//! Records that were taken out of a ring and are rendered later. A burst fills a ring in less time
+//! than its events take to render; copying them takes a fraction of that.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,14 +8,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use jiff::Timestamp;
 use twinprobe_kernel::EventRecord;
 
-/// The most bytes that are kept for one source, in addition to the bytes of one look at its rings. Further records stay in the
-/// rings.
+/// The most bytes that are kept for one source, in addition to the bytes of one look at its rings.
+/// Further records stay in the rings.
 const LIMIT: usize = 4 << 20;
 /// The most bytes that are kept for all sources together.
 const LIMIT_OF_ALL: usize = 16 << 20;
-/// The size of a piece of memory. It is large enough for the allocator to return it to the kernel when it is freed.
+/// The size of a piece of memory. It is large enough for the allocator to return it to the kernel
+/// when it is freed.
 const CHUNK: usize = 256 << 10;
-/// The size of the header before the bytes of a record: the time of the reading, the CPU and the length.
+/// The size of the header before the bytes of a record: the time of the reading, the CPU and the
+/// length.
 const HEADER: usize = 16;
 /// The CPU of a record whose ring does not record the CPU.
 const NO_CPU: u32 = u32::MAX;
@@ -41,7 +43,13 @@ pub struct Records {
 
 impl Records {
     pub fn new(budget: Budget) -> Self {
-        Self { chunks: VecDeque::new(), position: 0, spare: Vec::new(), taken: 0, budget }
+        Self {
+            chunks: VecDeque::new(),
+            position: 0,
+            spare: Vec::new(),
+            taken: 0,
+            budget,
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -52,21 +60,29 @@ impl Records {
     pub fn room(&self) -> usize {
         let waiting: usize = self.chunks.iter().map(Vec::capacity).sum();
         let all = LIMIT_OF_ALL.saturating_sub(self.budget.0.load(Ordering::Relaxed));
-        LIMIT.saturating_sub(waiting).min(all + self.spare.len() * CHUNK)
+        LIMIT
+            .saturating_sub(waiting)
+            .min(all + self.spare.len() * CHUNK)
     }
 
     /// Appends a record that was read at this time.
     pub fn push(&mut self, record: EventRecord<'_>, time: Timestamp) {
         let lost;
         let (cpu, len, bytes) = match record {
-            EventRecord::Sample { cpu, bytes } => (cpu.unwrap_or(NO_CPU), bytes.len() as u32, bytes),
+            EventRecord::Sample { cpu, bytes } => {
+                (cpu.unwrap_or(NO_CPU), bytes.len() as u32, bytes)
+            }
             EventRecord::Lost { cpu, count } => {
                 lost = count.to_ne_bytes();
                 (cpu, LOST, &lost[..])
             }
         };
         let size = HEADER + bytes.len();
-        if self.chunks.back().is_none_or(|chunk| chunk.capacity() - chunk.len() < size) {
+        if self
+            .chunks
+            .back()
+            .is_none_or(|chunk| chunk.capacity() - chunk.len() < size)
+        {
             self.add(size);
         }
         if let Some(chunk) = self.chunks.back_mut() {
@@ -90,17 +106,22 @@ impl Records {
             while read + self.position - before < limit
                 && let Some((header, rest)) = chunk[self.position..].split_first_chunk::<HEADER>()
             {
-                let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|byte| header[at + byte]));
+                let word =
+                    |at: usize| u32::from_ne_bytes(std::array::from_fn(|byte| header[at + byte]));
                 let (cpu, len) = (word(8), word(12));
                 let time = i64::from_ne_bytes(std::array::from_fn(|byte| header[byte]));
                 let time = Timestamp::from_nanosecond(time.into()).unwrap_or_default();
                 let size = if len == LOST { 8 } else { len as usize };
                 let bytes = &rest[..size];
                 let record = match bytes.first_chunk() {
-                    Some(count) if len == LOST => {
-                        EventRecord::Lost { cpu, count: u64::from_ne_bytes(*count) }
-                    }
-                    _ => EventRecord::Sample { cpu: (cpu != NO_CPU).then_some(cpu), bytes },
+                    Some(count) if len == LOST => EventRecord::Lost {
+                        cpu,
+                        count: u64::from_ne_bytes(*count),
+                    },
+                    _ => EventRecord::Sample {
+                        cpu: (cpu != NO_CPU).then_some(cpu),
+                        bytes,
+                    },
                 };
                 sink(record, time);
                 self.position += HEADER + size;
@@ -132,7 +153,11 @@ impl Records {
     }
 
     fn add(&mut self, size: usize) {
-        let spare = if size <= CHUNK { self.spare.pop() } else { None };
+        let spare = if size <= CHUNK {
+            self.spare.pop()
+        } else {
+            None
+        };
         self.chunks.push_back(spare.unwrap_or_else(|| {
             let chunk = Vec::with_capacity(size.max(CHUNK));
             self.taken += chunk.capacity();
@@ -168,23 +193,45 @@ mod tests {
         let sizes = [0, 1, 8, CHUNK - HEADER, 100, large.len(), 3];
         for (second, size) in sizes.into_iter().enumerate() {
             let cpu = (second % 2 == 0).then_some(second as u32);
-            records.push(EventRecord::Sample { cpu, bytes: &large[..size] }, time(second as i64));
+            records.push(
+                EventRecord::Sample {
+                    cpu,
+                    bytes: &large[..size],
+                },
+                time(second as i64),
+            );
         }
-        records.push(EventRecord::Lost { cpu: 3, count: u64::MAX }, time(99));
+        records.push(
+            EventRecord::Lost {
+                cpu: 3,
+                count: u64::MAX,
+            },
+            time(99),
+        );
         let mut seen = Vec::new();
         while !records.is_empty() {
             records.read(1, |record, time| {
                 seen.push(match record {
-                    EventRecord::Sample { cpu, bytes } => (cpu, bytes.len() as u64, time.as_second()),
+                    EventRecord::Sample { cpu, bytes } => {
+                        (cpu, bytes.len() as u64, time.as_second())
+                    }
                     EventRecord::Lost { cpu, count } => (Some(cpu), count, time.as_second()),
                 });
             });
         }
-        let expected = sizes
-            .into_iter()
-            .enumerate()
-            .map(|(second, size)| ((second % 2 == 0).then_some(second as u32), size as u64, second as i64));
-        assert_eq!(seen, expected.chain([(Some(3), u64::MAX, 99)]).collect::<Vec<_>>());
+        let expected = sizes.into_iter().enumerate().map(|(second, size)| {
+            (
+                (second % 2 == 0).then_some(second as u32),
+                size as u64,
+                second as i64,
+            )
+        });
+        assert_eq!(
+            seen,
+            expected
+                .chain([(Some(3), u64::MAX, 99)])
+                .collect::<Vec<_>>()
+        );
     }
 
     #[test]
@@ -194,17 +241,30 @@ mod tests {
         let fill = || {
             let mut records = Records::new(budget.clone());
             while records.room() > 0 {
-                records.push(EventRecord::Sample { cpu: None, bytes: &[0; 1000] }, time(0));
+                records.push(
+                    EventRecord::Sample {
+                        cpu: None,
+                        bytes: &[0; 1000],
+                    },
+                    time(0),
+                );
             }
             records
         };
         let mut first = fill();
         assert_eq!(taken(), LIMIT);
         let others: Vec<_> = (1..LIMIT_OF_ALL / LIMIT).map(|_| fill()).collect();
-        assert_eq!((taken(), fill().is_empty()), (LIMIT_OF_ALL, true), "nothing is left for another source");
+        assert_eq!(
+            (taken(), fill().is_empty()),
+            (LIMIT_OF_ALL, true),
+            "nothing is left for another source"
+        );
         // Memory that was read is written again.
         first.read(usize::MAX, |_, _| {});
-        assert_eq!((first.is_empty(), first.room(), taken()), (true, LIMIT, LIMIT_OF_ALL));
+        assert_eq!(
+            (first.is_empty(), first.room(), taken()),
+            (true, LIMIT, LIMIT_OF_ALL)
+        );
         first.shrink();
         assert_eq!(taken(), LIMIT_OF_ALL - LIMIT);
         drop(others);

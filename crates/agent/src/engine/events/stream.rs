@@ -42,7 +42,9 @@ impl Drop for StreamReader {
         state.gone = true;
         while self.client.pop(&mut state).is_some() {}
         drop(state);
-        self.sources.iter().for_each(|source| source.changed.notify_one());
+        self.sources
+            .iter()
+            .for_each(|source| source.changed.notify_one());
     }
 }
 
@@ -72,7 +74,10 @@ mod tests {
             .map(|_| {
                 let client = StreamWriter::new(Framing::Ndjson, all.clone());
                 client.state.lock().sources += 1;
-                StreamReader { client, sources: Vec::new() }
+                StreamReader {
+                    client,
+                    sources: Vec::new(),
+                }
             })
             .collect();
         for _ in 0..32 {
@@ -80,13 +85,20 @@ mod tests {
                 stream.client.push(Some(&batch), 1, &labels);
             }
         }
-        let waiting = || slow.iter().map(|stream| stream.client.state.lock().bytes).sum::<usize>();
+        let waiting = || {
+            slow.iter()
+                .map(|stream| stream.client.state.lock().bytes)
+                .sum::<usize>()
+        };
         assert_eq!(waiting(), LIMIT_OF_ALL);
         assert!(slow.iter().all(|stream| !stream.client.has_room()));
         // A client that takes each batch before the next one comes loses nothing.
         let client = StreamWriter::new(Framing::Ndjson, all);
         client.state.lock().sources += 1;
-        let fast = StreamReader { client: Arc::clone(&client), sources: Vec::new() };
+        let fast = StreamReader {
+            client: Arc::clone(&client),
+            sources: Vec::new(),
+        };
         for _ in 0..8 {
             assert!(client.has_room());
             assert_eq!(client.push(Some(&batch), 1, &labels), 0);
@@ -104,7 +116,10 @@ mod tests {
         let (a, b): (Arc<str>, Arc<str>) = ("\"metric\":\"a\"".into(), "\"metric\":\"b\"".into());
         let client = StreamWriter::new(Framing::Ndjson, Backlog::default());
         client.state.lock().sources += 1;
-        let stream = StreamReader { client: Arc::clone(&client), sources: Vec::new() };
+        let stream = StreamReader {
+            client: Arc::clone(&client),
+            sources: Vec::new(),
+        };
         let most = Bytes::from(vec![b'x'; LIMIT]);
         client.push(Some(&most), 7, &a);
         assert!(!client.has_room());
@@ -113,11 +128,20 @@ mod tests {
             assert_eq!(client.push(None, 1, &b), 1);
         }
         let parts = drain(&stream);
-        let told: [&[u8]; 2] = [b"{\"lost\":6,\"metric\":\"a\"}\n", b"{\"lost\":3,\"metric\":\"b\"}\n"];
-        assert_eq!((parts[0].len(), &parts[1..]), (LIMIT, &told.map(<[u8]>::to_vec)[..]));
+        let told: [&[u8]; 2] = [
+            b"{\"lost\":6,\"metric\":\"a\"}\n",
+            b"{\"lost\":3,\"metric\":\"b\"}\n",
+        ];
+        assert_eq!(
+            (parts[0].len(), &parts[1..]),
+            (LIMIT, &told.map(<[u8]>::to_vec)[..])
+        );
         assert_eq!(client.push(Some(&Bytes::from_static(b"again")), 1, &a), 0);
         assert_eq!(drain(&stream), [b"again"]);
         client.end_source();
-        assert_eq!(stream.poll_next(&mut Context::from_waker(Waker::noop())), Poll::Ready(None));
+        assert_eq!(
+            stream.poll_next(&mut Context::from_waker(Waker::noop())),
+            Poll::Ready(None)
+        );
     }
 }

@@ -26,7 +26,8 @@ pub struct ChangeTeller {
     pub known: BTreeMap<Arc<str>, ToldStatus>,
     /// The counts that were sent last: to all clients, and to clients who may choose interfaces.
     pub counts: [Option<Bytes>; 2],
-    /// A token for each of these two kinds of clients. Each client has a copy of the token of its kind.
+    /// A token for each of these two kinds of clients. Each client has a copy of the token of its
+    /// kind.
     pub audiences: [Arc<()>; 2],
 }
 
@@ -106,15 +107,22 @@ impl ChangeTeller {
         if let (Some(known), Some(windows)) = (self.known.get_mut(&*closed.probe), windows) {
             known.windows = windows;
         }
-        self.tell(About::Probe(closed.probe.as_str().into()), changes::window(closed, windows));
+        self.tell(
+            About::Probe(closed.probe.as_str().into()),
+            changes::window(closed, windows),
+        );
     }
 
-    /// Sends the statuses that have changed since the last messages. With `listing`, returns the messages
-    /// about all probes, or about the named one.
+    /// Sends the statuses that have changed since the last messages. With `listing`, returns the
+    /// messages about all probes, or about the named one.
     pub fn look(&mut self, probes: &[Arc<Probe>], listing: Option<Option<&str>>) -> Vec<Bytes> {
         let names: BTreeSet<&str> = probes.iter().map(|probe| &*probe.name).collect();
-        let gone: Vec<Arc<str>> =
-            self.known.keys().filter(|name| !names.contains(&***name)).cloned().collect();
+        let gone: Vec<Arc<str>> = self
+            .known
+            .keys()
+            .filter(|name| !names.contains(&***name))
+            .cloned()
+            .collect();
         for name in gone {
             self.known.remove(&name);
             let bytes = changes::removed(&name);

@@ -8,7 +8,9 @@ fn config(patch: &Value) -> PlacesConfig {
     let mut config = json!({ "ingress": { "source": "x" } });
     let fields = patch.as_object().unwrap().clone();
     config.as_object_mut().unwrap().extend(fields);
-    ProbeConfig::validate("p", &parse_document(config.to_string().as_bytes()).unwrap()).unwrap().places
+    ProbeConfig::validate("p", &parse_document(config.to_string().as_bytes()).unwrap())
+        .unwrap()
+        .places
 }
 
 fn interfaces() -> Interfaces {
@@ -21,17 +23,32 @@ fn interfaces() -> Interfaces {
 }
 
 fn wanted(names: &[(&str, u32)]) -> Vec<(String, u32)> {
-    names.iter().map(|(name, index)| ((*name).to_owned(), *index)).collect()
+    names
+        .iter()
+        .map(|(name, index)| ((*name).to_owned(), *index))
+        .collect()
 }
 
 fn pending(interface: &str, reason: &str) -> PendingPlace {
-    PendingPlace { interface: interface.to_owned(), reason: reason.to_owned() }
+    PendingPlace {
+        interface: interface.to_owned(),
+        reason: reason.to_owned(),
+    }
 }
 
 fn refused(patch: &Value, interfaces: Result<&Interfaces, &io::Error>) -> Vec<(String, String)> {
-    let findings = place_new(&config(patch), interfaces, &SelectedPods::default()).unwrap_err().findings;
-    assert!(findings.iter().all(|finding| finding.stage == Stage::Attach));
-    findings.into_iter().map(|finding| (finding.field.unwrap(), finding.message)).collect()
+    let findings = place_new(&config(patch), interfaces, &SelectedPods::default())
+        .unwrap_err()
+        .findings;
+    assert!(
+        findings
+            .iter()
+            .all(|finding| finding.stage == Stage::Attach)
+    );
+    findings
+        .into_iter()
+        .map(|finding| (finding.field.unwrap(), finding.message))
+        .collect()
 }
 
 #[test]
@@ -39,7 +56,10 @@ fn names_and_patterns_are_placed_once() {
     let config = config(&json!({ "interfaces": ["veth2", "veth*", "eth[0-9]", "enp0s3"] }));
     let placement = place_new(&config, Ok(&interfaces()), &SelectedPods::default()).unwrap();
     // `enp0s3` is an alternative name of eth1, which a pattern has placed already.
-    assert_eq!(placement.wanted, wanted(&[("veth2", 4), ("veth1", 9), ("eth0", 2), ("eth1", 3)]));
+    assert_eq!(
+        placement.wanted,
+        wanted(&[("veth2", 4), ("veth1", 9), ("eth0", 2), ("eth1", 3)])
+    );
     assert_eq!(placement.pending, []);
 }
 
@@ -47,10 +67,25 @@ fn names_and_patterns_are_placed_once() {
 fn what_is_excluded_is_taken_out_of_patterns() {
     let all = ["lo", "eth0", "enp0s3", "veth[2-9]"];
     for (excluded, expected) in [
-        (&all[..0], &[("eth0", 2), ("eth1", 3), ("lo", 1), ("veth1", 9), ("veth2", 4)][..]),
-        (&all[..1], &[("eth0", 2), ("eth1", 3), ("veth1", 9), ("veth2", 4)]),
+        (
+            &all[..0],
+            &[
+                ("eth0", 2),
+                ("eth1", 3),
+                ("lo", 1),
+                ("veth1", 9),
+                ("veth2", 4),
+            ][..],
+        ),
+        (
+            &all[..1],
+            &[("eth0", 2), ("eth1", 3), ("veth1", 9), ("veth2", 4)],
+        ),
         // The configuration excludes the interface by an alternative name.
-        (&all[2..3], &[("eth0", 2), ("lo", 1), ("veth1", 9), ("veth2", 4)]),
+        (
+            &all[2..3],
+            &[("eth0", 2), ("lo", 1), ("veth1", 9), ("veth2", 4)],
+        ),
         (&all[..], &[("veth1", 9)]),
     ] {
         let config = config(&json!({ "interfaces": ["*"], "exclude_interfaces": excluded }));
@@ -62,13 +97,19 @@ fn what_is_excluded_is_taken_out_of_patterns() {
     }
     let config = config(&json!({ "interface": "veth*", "exclude_interfaces": ["v*"] }));
     let placement = place_new(&config, Ok(&interfaces()), &SelectedPods::default()).unwrap();
-    assert_eq!(placement.pending, [pending("veth*", "no interface matches veth* yet")]);
+    assert_eq!(
+        placement.pending,
+        [pending("veth*", "no interface matches veth* yet")]
+    );
 }
 
 #[test]
 fn alternative_names_give_the_proper_one() {
     let config = config(&json!({ "interface": "enp0s3" }));
-    assert_eq!(place(&config, Ok(&interfaces()), &SelectedPods::default()).wanted, wanted(&[("eth1", 3)]));
+    assert_eq!(
+        place(&config, Ok(&interfaces()), &SelectedPods::default()).wanted,
+        wanted(&[("eth1", 3)])
+    );
 }
 
 #[test]
@@ -84,7 +125,11 @@ fn patterns_wait_by_themselves_and_names_when_they_are_told_to() {
         ],
     };
     assert_eq!(
-        place_new(&config(&waiting), Ok(&interfaces()), &SelectedPods::default()),
+        place_new(
+            &config(&waiting),
+            Ok(&interfaces()),
+            &SelectedPods::default()
+        ),
         Ok(expected.clone())
     );
     assert_eq!(
@@ -92,12 +137,23 @@ fn patterns_wait_by_themselves_and_names_when_they_are_told_to() {
         expected,
         "once it is deployed"
     );
-    let [(field, message)] = &refused(&patch, Ok(&interfaces()))[..] else { panic!("one finding") };
+    let [(field, message)] = &refused(&patch, Ok(&interfaces()))[..] else {
+        panic!("one finding")
+    };
     assert_eq!(field, "interface");
-    assert!(message.contains("no interface eth7 in the daemon's network namespace"), "{message}");
+    assert!(
+        message.contains("no interface eth7 in the daemon's network namespace"),
+        "{message}"
+    );
     assert!(message.contains("wait_for_interface"), "{message}");
     let only = config(&json!({ "interface": "tap*" }));
-    assert_eq!(place_new(&only, Ok(&interfaces()), &SelectedPods::default()).unwrap().pending.len(), 1);
+    assert_eq!(
+        place_new(&only, Ok(&interfaces()), &SelectedPods::default())
+            .unwrap()
+            .pending
+            .len(),
+        1
+    );
 }
 
 #[test]
@@ -105,9 +161,16 @@ fn all_that_are_missing_are_named() {
     let patch = json!({ "interfaces": ["a", "b"], "netns": "/run/netns/x" });
     let findings = refused(&patch, Ok(&interfaces()));
     assert_eq!(findings.len(), 2);
-    assert!(findings[1].1.contains("no interface b in the network namespace /run/netns/x"));
+    assert!(
+        findings[1]
+            .1
+            .contains("no interface b in the network namespace /run/netns/x")
+    );
     let reasons = place(&config(&patch), Ok(&interfaces()), &SelectedPods::default()).pending;
-    assert_eq!(reasons[0], pending("a", "there is no interface a in /run/netns/x yet"));
+    assert_eq!(
+        reasons[0],
+        pending("a", "there is no interface a in /run/netns/x yet")
+    );
 }
 
 #[test]
@@ -117,14 +180,25 @@ fn everything_waits_for_the_namespace() {
     let patch = json!({ "interfaces": ["veth*", "eth0"], "netns": "/run/netns/x" });
     let placement = place(&config(&patch), Err(&error), &SelectedPods::default());
     assert_eq!(placement.wanted, []);
-    assert_eq!(placement.pending, [pending("veth*", text), pending("eth0", text)]);
-    let [(field, message)] = &refused(&patch, Err(&error))[..] else { panic!("one finding") };
-    assert_eq!(field, "netns");
-    assert!(message.starts_with(text) && message.contains("wait_for_interface"), "{message}");
-
-    let waiting = json!({ "interface": "eth0", "netns": "/run/netns/x", "wait_for_interface": true });
     assert_eq!(
-        place_new(&config(&waiting), Err(&error), &SelectedPods::default()).unwrap().pending,
+        placement.pending,
+        [pending("veth*", text), pending("eth0", text)]
+    );
+    let [(field, message)] = &refused(&patch, Err(&error))[..] else {
+        panic!("one finding")
+    };
+    assert_eq!(field, "netns");
+    assert!(
+        message.starts_with(text) && message.contains("wait_for_interface"),
+        "{message}"
+    );
+
+    let waiting =
+        json!({ "interface": "eth0", "netns": "/run/netns/x", "wait_for_interface": true });
+    assert_eq!(
+        place_new(&config(&waiting), Err(&error), &SelectedPods::default())
+            .unwrap()
+            .pending,
         [pending("eth0", text)]
     );
     let [(field, _)] = &refused(&json!({ "interface": "eth0" }), Err(&error))[..] else {
@@ -135,18 +209,43 @@ fn everything_waits_for_the_namespace() {
 
 #[test]
 fn interfaces_of_pods_are_placed_and_pods_without_one_are_waited_for() {
-    let config = config(&json!({ "pods": { "labels": { "app": "web" } }, "exclude_interfaces": ["veth2"] }));
+    let config =
+        config(&json!({ "pods": { "labels": { "app": "web" } }, "exclude_interfaces": ["veth2"] }));
     let placed = |selected: &SelectedPods| place(&config, Ok(&interfaces()), selected);
     let at = |name: &str, index: u32| (name.to_owned(), index);
     // The configuration excludes veth2, and veth9 has disappeared since the look.
-    let found = vec![at("veth9", 90), at("veth1", 9), at("veth2", 4), at("veth1", 9)];
+    let found = vec![
+        at("veth9", 90),
+        at("veth1", 9),
+        at("veth2", 4),
+        at("veth1", 9),
+    ];
     let waiting = vec![("blue/a".to_owned(), "its cgroup is not there yet")];
-    let placement = placed(&SelectedPods { interfaces: found, waiting, ..SelectedPods::default() });
+    let placement = placed(&SelectedPods {
+        interfaces: found,
+        waiting,
+        ..SelectedPods::default()
+    });
     assert_eq!(placement.wanted, wanted(&[("veth1", 9)]));
-    assert_eq!(placement.pending, [pending("pod blue/a", "its cgroup is not there yet")]);
+    assert_eq!(
+        placement.pending,
+        [pending("pod blue/a", "its cgroup is not there yet")]
+    );
     let none = placed(&SelectedPods::default());
-    assert_eq!(none.pending, [pending("pods with app=web", "this node has no pods with app=web yet")]);
-    let on_host = placed(&SelectedPods { on_host: 2, ..SelectedPods::default() });
-    assert!(on_host.pending[0].reason.contains("use the host's network"), "{on_host:?}");
+    assert_eq!(
+        none.pending,
+        [pending(
+            "pods with app=web",
+            "this node has no pods with app=web yet"
+        )]
+    );
+    let on_host = placed(&SelectedPods {
+        on_host: 2,
+        ..SelectedPods::default()
+    });
+    assert!(
+        on_host.pending[0].reason.contains("use the host's network"),
+        "{on_host:?}"
+    );
     place_new(&config, Ok(&interfaces()), &SelectedPods::default()).unwrap();
 }

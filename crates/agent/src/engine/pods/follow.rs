@@ -1,5 +1,6 @@
-//! The following of pods. The kernel reports interfaces, and an agent reports pods. Nothing reports that a process
-//! has entered a cgroup, so the daemon looks again while a pod that a probe waits for has no interface.
+//! The following of pods. The kernel reports interfaces, and an agent reports pods. Nothing reports
+//! that a process has entered a cgroup, so the daemon looks again while a pod that a probe waits
+//! for has no interface.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,8 +22,8 @@ const LIVELY: Duration = Duration::from_secs(60);
 const RARELY: Duration = Duration::from_secs(5);
 
 impl Engine {
-    /// Replaces the table of pods, first on disk, and updates the probes that follow pods. After an error nothing
-    /// has changed.
+    /// Replaces the table of pods, first on disk, and updates the probes that follow pods. After an
+    /// error nothing has changed.
     pub async fn put_pods(self: &Arc<Self>, table: PodTable) -> Result<PodList, EngineError> {
         self.change(move |engine| {
             let pods = &engine.deployer.pods;
@@ -53,21 +54,33 @@ impl Engine {
     async fn look_for_pods(self: &Arc<Self>) -> Result<(), EngineError> {
         let pods = Arc::clone(&self.deployer.pods);
         if spawn_blocking(move || pods.look()).await? {
-            self.change(|engine| engine.place_on_pods(&LinkChanges::default())).await?;
+            self.change(|engine| engine.place_on_pods(&LinkChanges::default()))
+                .await?;
         }
         Ok(())
     }
 
     fn place_on_pods(&self, changes: &LinkChanges) {
-        for probe in self.registry.list().iter().filter(|probe| probe.pods().is_some()) {
+        for probe in self
+            .registry
+            .list()
+            .iter()
+            .filter(|probe| probe.pods().is_some())
+        {
             probe.follow(changes, &self.deployer.pods);
         }
     }
 
-    /// Returns the pod selectors of probes. If documents name pods, also returns a selector for all pods.
+    /// Returns the pod selectors of probes. If documents name pods, also returns a selector for all
+    /// pods.
     fn pod_selectors(&self) -> impl Iterator<Item = PodSelector> {
         let all = self.deployer.pods.has_owners().then(PodSelector::default);
-        all.into_iter().chain(self.registry.list().into_iter().filter_map(|probe| probe.pods().cloned()))
+        all.into_iter().chain(
+            self.registry
+                .list()
+                .into_iter()
+                .filter_map(|probe| probe.pods().cloned()),
+        )
     }
 
     /// Starts the task that looks again for pods that probes, or the names of addresses, wait for.
@@ -78,10 +91,18 @@ impl Engine {
             let (mut stirred, mut pause) = (Instant::now(), FIRST);
             loop {
                 let is_short = {
-                    let Some(engine) = engine.upgrade() else { return };
-                    engine.pod_selectors().any(|selector| engine.deployer.pods.is_short_of(&selector))
+                    let Some(engine) = engine.upgrade() else {
+                        return;
+                    };
+                    engine
+                        .pod_selectors()
+                        .any(|selector| engine.deployer.pods.is_short_of(&selector))
                 };
-                let wait = if stirred.elapsed() < LIVELY { pause } else { RARELY };
+                let wait = if stirred.elapsed() < LIVELY {
+                    pause
+                } else {
+                    RARELY
+                };
                 tokio::select! {
                     () = pods.stirred.notified() => {
                         (stirred, pause) = (Instant::now(), FIRST);
@@ -89,7 +110,9 @@ impl Engine {
                     }
                     () = tokio::time::sleep(wait), if is_short => pause = (pause * 2).min(LONGEST),
                 }
-                let Some(engine) = engine.upgrade() else { return };
+                let Some(engine) = engine.upgrade() else {
+                    return;
+                };
                 if let Err(error) = engine.look_for_pods().await {
                     tracing::error!(%error, "probes could not follow their pods");
                 }

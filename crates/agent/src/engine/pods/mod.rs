@@ -1,5 +1,5 @@
-//! The pods of this node: their interfaces, and the probes that follow them. Also the Services of the cluster, for
-//! names.
+//! The pods of this node: their interfaces, and the probes that follow them. Also the Services of
+//! the cluster, for names.
 
 pub mod follow;
 pub mod names;

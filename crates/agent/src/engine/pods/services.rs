@@ -1,5 +1,5 @@
-//! The Services of the cluster by their addresses, as a local agent has reported them. Documents and names are
-//! looked up in this table, which is in memory.
+//! The Services of the cluster by their addresses, as a local agent has reported them. Documents
+//! and names are looked up in this table, which is in memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -20,9 +20,15 @@ impl ServiceNames {
     pub fn new(services: &[ServiceEntry]) -> Self {
         let names = services.iter().flat_map(|service| {
             let name = (service.namespace.clone(), service.name.clone());
-            service.addresses.iter().map(move |address| (address.to_canonical(), name.clone()))
+            service
+                .addresses
+                .iter()
+                .map(move |address| (address.to_canonical(), name.clone()))
         });
-        Self { by_address: names.collect(), number: services.len() }
+        Self {
+            by_address: names.collect(),
+            number: services.len(),
+        }
     }
 
     /// Returns the Service that has this address.
@@ -37,7 +43,10 @@ impl ServiceNames {
             namespace: namespace.clone(),
             service: name.clone(),
         };
-        self.by_address.iter().map(|(address, name)| (*address, owner(name))).collect()
+        self.by_address
+            .iter()
+            .map(|(address, name)| (*address, owner(name)))
+            .collect()
     }
 }
 
@@ -47,10 +56,23 @@ mod tests {
 
     #[test]
     fn each_address_of_a_service_has_its_name() {
-        let addresses: Vec<IpAddr> = ["10.96.0.7", "fd00::7"].map(|text| text.parse().unwrap()).into();
-        let web = ServiceEntry { namespace: "shop".into(), name: "web".into(), addresses: addresses.clone() };
+        let addresses: Vec<IpAddr> = ["10.96.0.7", "fd00::7"]
+            .map(|text| text.parse().unwrap())
+            .into();
+        let web = ServiceEntry {
+            namespace: "shop".into(),
+            name: "web".into(),
+            addresses: addresses.clone(),
+        };
         let names = ServiceNames::new(&[web]);
-        assert!(addresses.iter().all(|address| names.of(*address).as_deref() == Some("shop/web (Service)")));
-        assert_eq!((names.number, names.of("10.96.0.8".parse().unwrap())), (1, None));
+        assert!(
+            addresses
+                .iter()
+                .all(|address| names.of(*address).as_deref() == Some("shop/web (Service)"))
+        );
+        assert_eq!(
+            (names.number, names.of("10.96.0.8".parse().unwrap())),
+            (1, None)
+        );
     }
 }

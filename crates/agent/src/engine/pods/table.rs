@@ -20,7 +20,8 @@ use crate::engine::pods::options::PodOptions;
 use crate::engine::pods::owners::OwnerBook;
 use crate::engine::pods::services::ServiceNames;
 
-/// The time for which a pod may still be starting if all of its processes are in the host's namespace: runtimes begin there.
+/// The time for which a pod may still be starting if all of its processes are in the host's
+/// namespace: runtimes begin there.
 const STARTING: Duration = Duration::from_secs(30);
 
 /// All pods of the node.
@@ -28,8 +29,8 @@ const STARTING: Duration = Duration::from_secs(30);
 pub struct NodePods {
     finder: PodFinder,
     known: RwLock<KnownPods>,
-    /// A lock that is held during a look and during a change of the table, so that a look can't store its findings for an
-    /// older table.
+    /// A lock that is held during a look and during a change of the table, so that a look can't
+    /// store its findings for an older table.
     looking: Mutex<()>,
     /// The names for documents.
     pub names: Arc<InterfacePods>,
@@ -80,10 +81,19 @@ pub struct SelectedPods {
 impl NodePods {
     /// Makes the pods of a table, and looks for them.
     pub fn new(options: PodOptions, table: PodTable) -> Self {
-        let finder = PodFinder { cgroups: options.cgroups };
+        let finder = PodFinder {
+            cgroups: options.cgroups,
+        };
         let owners = options.kubernetes.then(OwnerBook::default);
         let (known, looking, stirred) = (RwLock::default(), Mutex::default(), Notify::new());
-        let pods = Self { finder, known, looking, names: Arc::default(), owners, stirred };
+        let pods = Self {
+            finder,
+            known,
+            looking,
+            names: Arc::default(),
+            owners,
+            stirred,
+        };
         pods.set(table);
         pods.look();
         pods
@@ -94,12 +104,17 @@ impl NodePods {
         let _looking = self.looking.lock();
         let mut known = self.known.write();
         let before = std::mem::take(&mut known.pods).into_iter();
-        let mut before: BTreeMap<String, KnownPod> = before.map(|pod| (pod.entry.uid.clone(), pod)).collect();
+        let mut before: BTreeMap<String, KnownPod> =
+            before.map(|pod| (pod.entry.uid.clone(), pod)).collect();
         let found = |entry: PodEntry| match before.remove(&entry.uid) {
             Some(pod) => KnownPod { entry, ..pod },
             None => {
                 let place = PodPlace::Nowhere("the daemon has not looked for it yet");
-                KnownPod { entry, place, since: Instant::now() }
+                KnownPod {
+                    entry,
+                    place,
+                    since: Instant::now(),
+                }
             }
         };
         known.pods = table.pods.into_iter().map(found).collect();
@@ -120,7 +135,13 @@ impl NodePods {
     /// Looks for all pods, which may take some milliseconds. Returns true if anything has changed.
     pub fn look(&self) -> bool {
         let _looking = self.looking.lock();
-        let uids: Vec<String> = self.known.read().pods.iter().map(|pod| pod.entry.uid.clone()).collect();
+        let uids: Vec<String> = self
+            .known
+            .read()
+            .pods
+            .iter()
+            .map(|pod| pod.entry.uid.clone())
+            .collect();
         let found = match uids.is_empty() {
             true => Ok(BTreeMap::new()),
             false => self.finder.find(uids.iter().map(String::as_str)),
@@ -137,10 +158,15 @@ impl NodePods {
     /// Returns the interfaces that a selector selects, as the last look found them.
     pub fn selected(&self, selector: &PodSelector) -> SelectedPods {
         let known = self.known.read();
-        let mut selected = SelectedPods { error: known.error.clone(), ..SelectedPods::default() };
+        let mut selected = SelectedPods {
+            error: known.error.clone(),
+            ..SelectedPods::default()
+        };
         for pod in known.pods.iter().filter(|pod| pod.is_selected(selector)) {
             match &pod.place {
-                PodPlace::Interfaces(interfaces, _) => selected.interfaces.extend(interfaces.iter().cloned()),
+                PodPlace::Interfaces(interfaces, _) => {
+                    selected.interfaces.extend(interfaces.iter().cloned())
+                }
                 PodPlace::HostNetwork => selected.on_host += 1,
                 PodPlace::Nowhere(reason) => selected.waiting.push((pod.name(), reason)),
             }
@@ -148,7 +174,8 @@ impl NodePods {
         selected
     }
 
-    /// Tells whether the next look may find more interfaces for a selector, although the kernel reports no change.
+    /// Tells whether the next look may find more interfaces for a selector, although the kernel
+    /// reports no change.
     pub fn is_short_of(&self, selector: &PodSelector) -> bool {
         let known = self.known.read();
         let is_short = |pod: &KnownPod| match pod.place {
@@ -156,14 +183,22 @@ impl NodePods {
             PodPlace::HostNetwork => pod.since.elapsed() < STARTING,
             PodPlace::Nowhere(_) => true,
         };
-        known.error.is_some() || known.pods.iter().any(|pod| is_short(pod) && pod.is_selected(selector))
+        known.error.is_some()
+            || known
+                .pods
+                .iter()
+                .any(|pod| is_short(pod) && pod.is_selected(selector))
     }
 
     /// Returns all pods with the findings about them, in the order of the table.
     pub fn list(&self) -> PodList {
         let known = self.known.read();
         let pods = known.pods.iter().map(status).collect();
-        PodList { pods, services: known.services.number, error: known.error.clone() }
+        PodList {
+            pods,
+            services: known.services.number,
+            error: known.error.clone(),
+        }
     }
 
     /// Returns the Services of the table.
@@ -184,13 +219,18 @@ impl KnownPods {
         })
     }
 
-    /// Returns the pods that were found and the Services, by their addresses. A pod comes before a Service.
+    /// Returns the pods that were found and the Services, by their addresses. A pod comes before a
+    /// Service.
     fn owners(&self) -> HashMap<IpAddr, AddressOwner> {
         let mut owners = self.services.owners();
         for pod in &self.pods {
             if let PodPlace::Interfaces(_, addresses) = &pod.place {
                 let owner = AddressOwner::Pod(names(&pod.entry));
-                owners.extend(addresses.iter().map(|address| (address.to_canonical(), owner.clone())));
+                owners.extend(
+                    addresses
+                        .iter()
+                        .map(|address| (address.to_canonical(), owner.clone())),
+                );
             }
         }
         owners
@@ -224,11 +264,19 @@ impl KnownPods {
 }
 
 fn status(pod: &KnownPod) -> PodStatus {
-    let PodEntry { uid, namespace, name, labels, namespace_labels, workload } = pod.entry.clone();
+    let PodEntry {
+        uid,
+        namespace,
+        name,
+        labels,
+        namespace_labels,
+        workload,
+    } = pod.entry.clone();
     let (interfaces, reason) = match &pod.place {
-        PodPlace::Interfaces(interfaces, _) => {
-            (interfaces.iter().map(|(name, _)| name.clone()).collect(), None)
-        }
+        PodPlace::Interfaces(interfaces, _) => (
+            interfaces.iter().map(|(name, _)| name.clone()).collect(),
+            None,
+        ),
         PodPlace::HostNetwork => (Vec::new(), Some("it uses the host's network")),
         PodPlace::Nowhere(reason) => (Vec::new(), Some(*reason)),
     };
@@ -237,5 +285,15 @@ fn status(pod: &KnownPod) -> PodStatus {
         PodPlace::HostNetwork | PodPlace::Nowhere(_) => Vec::new(),
     };
     let reason = reason.map(str::to_owned);
-    PodStatus { uid, namespace, name, labels, namespace_labels, workload, interfaces, addresses, reason }
+    PodStatus {
+        uid,
+        namespace,
+        name,
+        labels,
+        namespace_labels,
+        workload,
+        interfaces,
+        addresses,
+        reason,
+    }
 }

@@ -1,5 +1,5 @@
-//! The refusal of metrics that can't be shown together in OpenMetrics: two metrics would be one family, or
-//! a metric would have a name of the daemon's own metrics.
+//! The refusal of metrics that can't be shown together in OpenMetrics: two metrics would be one
+//! family, or a metric would have a name of the daemon's own metrics.
 
 use twinprobe_config::ProbeConfig;
 use twinprobe_ebpf_common::finding::Finding;
@@ -24,12 +24,23 @@ pub fn clashes(config: &ProbeConfig, metrics: &[MetricState]) -> Vec<Finding> {
         state.request.finding("name", message)
     };
     let own = shown.iter().filter_map(|state| own(state));
-    own.chain(collisions(&config.labels, &described).into_iter().map(finding)).collect()
+    own.chain(
+        collisions(&config.labels, &described)
+            .into_iter()
+            .map(finding),
+    )
+    .collect()
 }
 
 /// Returns the mistake of a metric whose name collides with the daemon's own metrics.
 fn own(state: &MetricState) -> Option<Finding> {
-    let subsystem = state.metric.series.subsystem.as_ref().map(|name| format!("{name}_")).unwrap_or_default();
+    let subsystem = state
+        .metric
+        .series
+        .subsystem
+        .as_ref()
+        .map(|name| format!("{name}_"))
+        .unwrap_or_default();
     let family = format!("{subsystem}{}", state.request.name);
     let start = OWN.into_iter().find(|start| family.starts_with(start))?;
     let message = format!(
@@ -42,5 +53,9 @@ fn own(state: &MetricState) -> Option<Finding> {
 /// configuration.
 fn number(state: &MetricState, field: &str) -> String {
     let metric = format!("{} ({})", state.request.name, state.request.field);
-    if field.is_empty() { metric } else { format!("the field {field} of {metric}") }
+    if field.is_empty() {
+        metric
+    } else {
+        format!("the field {field} of {metric}")
+    }
 }

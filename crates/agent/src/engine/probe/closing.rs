@@ -1,4 +1,5 @@
-//! The closing of a probe's window, with the probe's own data: its schedule, its origin, and the text about a failure.
+//! The closing of a probe's window, with the probe's own data: its schedule, its origin, and the
+//! text about a failure.
 
 use std::sync::Arc;
 
@@ -13,16 +14,23 @@ use crate::engine::reading::close::{ClosingFacts, EndedWindow};
 use crate::engine::reading::metric::MetricState;
 
 impl Running {
-    /// Closes the open window. If an earlier window was closed only in part, finishes that window first.
+    /// Closes the open window. If an earlier window was closed only in part, finishes that window
+    /// first.
     pub fn close(&mut self, by: ClosedBy) -> Result<Arc<StoredWindow>, CloseError> {
         self.finish_window()?;
-        self.close_window(by)?.ok_or(CloseError::Window(WindowError::Gone))
+        self.close_window(by)?
+            .ok_or(CloseError::Window(WindowError::Gone))
     }
 
-    /// Finishes a window that was closed only in part, because of an error or the end of an earlier daemon.
+    /// Finishes a window that was closed only in part, because of an error or the end of an earlier
+    /// daemon.
     pub fn finish_window(&mut self) -> Result<(), CloseError> {
         if self.open.attached.closed().is_some() {
-            let by = if self.config.schedule().is_some() { ClosedBy::Schedule } else { ClosedBy::Read };
+            let by = if self.config.schedule().is_some() {
+                ClosedBy::Schedule
+            } else {
+                ClosedBy::Read
+            };
             self.close_window(by)?;
         }
         Ok(())
@@ -37,7 +45,9 @@ impl Running {
     /// Notes why the last window could not be closed; `None` if it was closed.
     pub fn note_trouble(&mut self, error: Option<&CloseError>) {
         // The clock may still know a removed probe.
-        let close_error = error.filter(|_| !self.open.windows.is_removed()).map(|error| with_causes(error));
+        let close_error = error
+            .filter(|_| !self.open.windows.is_removed())
+            .map(|error| with_causes(error));
         if close_error.is_some() {
             self.counters.close_failures.inc();
         }
@@ -45,15 +55,17 @@ impl Running {
         if close_error != self.close_error {
             let probe = &self.config.name;
             match &close_error {
-                Some(reason) => tracing::error!(probe, reason, "windows can't be closed; the daemon retries"),
+                Some(reason) => {
+                    tracing::error!(probe, reason, "windows can't be closed; the daemon retries")
+                }
                 None => tracing::info!(probe, "windows can be closed again"),
             }
         }
         self.close_error = close_error;
     }
 
-    /// Flips, waits until the idle twin is at rest, stores its content, and empties it. Returns `None` if the
-    /// window's file was damaged or removed before the maps were empty.
+    /// Flips, waits until the idle twin is at rest, stores its content, and empties it. Returns
+    /// `None` if the window's file was damaged or removed before the maps were empty.
     fn try_close(&mut self, by: ClosedBy) -> Result<Option<Arc<StoredWindow>>, CloseError> {
         self.open.begin_close(by)?;
         let stored = match self.store(by)? {
@@ -64,9 +76,12 @@ impl Running {
         Ok(stored)
     }
 
-    /// Flips and stores the window that ends: see [`OpenWindow::store`](crate::engine::reading::open::OpenWindow::store).
+    /// Flips and stores the window that ends: see
+    /// [`OpenWindow::store`](crate::engine::reading::open::OpenWindow::store).
     pub fn store(&mut self, by: ClosedBy) -> Result<EndedWindow, CloseError> {
-        let reasons = self.exactness.of_window(&self.open.attached.places, &self.sees());
+        let reasons = self
+            .exactness
+            .of_window(&self.open.attached.places, &self.sees());
         let facts = ClosingFacts {
             by,
             interfaces: self.interfaces(),
@@ -89,22 +104,29 @@ impl Running {
         Ok(())
     }
 
-    /// Does the same as [`OpenWindow::load_base`], at a start of the daemon. The status shows an error, and the base is
-    /// read again with each window.
+    /// Does the same as [`OpenWindow::load_base`], at a start of the daemon. The status shows an
+    /// error, and the base is read again with each window.
     pub fn resume(&mut self) {
         match self.open.load_base() {
-            Ok(()) => self.open.windows.forget_other_baselines(self.open.attached.record.serial),
+            Ok(()) => self
+                .open
+                .windows
+                .forget_other_baselines(self.open.attached.record.serial),
             Err(error) => {
                 let (probe, reason) = (&self.config.name, error.to_string());
-                tracing::error!(probe, reason, "saved counts can't be read; the next window tries again");
+                tracing::error!(
+                    probe,
+                    reason,
+                    "saved counts can't be read; the next window tries again"
+                );
                 self.close_error = Some(reason);
             }
         }
     }
 
-    /// Closes the open window if metrics of `next` can't take over their rows in it, or have another sample.
-    /// Returns a finding for each metric that begins anew, for each that continues with another sample's
-    /// counts, and for each that continues without its sum.
+    /// Closes the open window if metrics of `next` can't take over their rows in it, or have
+    /// another sample. Returns a finding for each metric that begins anew, for each that continues
+    /// with another sample's counts, and for each that continues without its sum.
     pub fn close_before(
         &mut self,
         next: &[MetricState],
@@ -112,14 +134,20 @@ impl Running {
     ) -> Result<Vec<Finding>, CloseError> {
         let is_cut = |reader: &&MetricState| reader.carries() && self.open.is_cut(reader, loaded);
         let cut: Vec<&MetricState> = next.iter().filter(is_cut).collect();
-        let mut findings: Vec<Finding> =
-            next.iter().filter(|reader| self.open.leaves_sum(reader, loaded)).map(without_sum).collect();
-        let resampled =
-            || next.iter().filter_map(|reader| Some((reader, self.open.sample_before(reader, loaded)?)));
+        let mut findings: Vec<Finding> = next
+            .iter()
+            .filter(|reader| self.open.leaves_sum(reader, loaded))
+            .map(without_sum)
+            .collect();
+        let resampled = || {
+            next.iter()
+                .filter_map(|reader| Some((reader, self.open.sample_before(reader, loaded)?)))
+        };
         if cut.is_empty() && resampled().next().is_none() {
             return Ok(findings);
         }
-        let mixed = resampled().filter(|(reader, _)| reader.sum.is_some() || !reader.extraction.resets());
+        let mixed =
+            resampled().filter(|(reader, _)| reader.sum.is_some() || !reader.extraction.resets());
         let mixed = mixed.map(|(reader, before)| {
             let message = format!(
                 "metric {} continues with the counts of a sample of one packet in {before}, and the sample is one in {} \
@@ -131,7 +159,11 @@ impl Running {
         });
         findings.extend(mixed);
         let closed = if self.open.resets() {
-            let by = if self.config.schedule().is_some() { ClosedBy::Schedule } else { ClosedBy::Read };
+            let by = if self.config.schedule().is_some() {
+                ClosedBy::Schedule
+            } else {
+                ClosedBy::Read
+            };
             Some(self.close(by)?.seq())
         } else {
             None
@@ -145,7 +177,10 @@ impl Running {
             let message = format!(
                 "metric {name} begins anew: nothing that map {map} has counted fits its new definition; {what}"
             );
-            let field = format!("{}.metrics[{}].map", reader.metric.direction, reader.position.1);
+            let field = format!(
+                "{}.metrics[{}].map",
+                reader.metric.direction, reader.position.1
+            );
             Finding::new(Stage::Load, field, message)
         };
         findings.splice(..0, cut.into_iter().map(finding));
@@ -159,6 +194,9 @@ fn without_sum(reader: &MetricState) -> Finding {
          fit into a map; with snapshot: true the sum continues",
         reader.metric.name
     );
-    let field = format!("{}.metrics[{}].snapshot", reader.metric.direction, reader.position.1);
+    let field = format!(
+        "{}.metrics[{}].snapshot",
+        reader.metric.direction, reader.position.1
+    );
     Finding::new(Stage::Load, field, message)
 }

@@ -1,5 +1,5 @@
-//! The entries that a probe's configuration gives to its maps, and the exchange of these entries while packets
-//! arrive.
+//! The entries that a probe's configuration gives to its maps, and the exchange of these entries
+//! while packets arrive.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,7 +36,8 @@ impl Engine {
         })
     }
 
-    /// Replaces all entries of a map, in a new revision of the probe. The configuration must already fill this map.
+    /// Replaces all entries of a map, in a new revision of the probe. The configuration must
+    /// already fill this map.
     pub async fn put_entries(
         self: &Arc<Self>,
         name: &str,
@@ -50,19 +51,35 @@ impl Engine {
         when.check(Some(&probe.stored))?;
         let mut document = probe.stored.config.clone();
         let filled = document.fill.as_mut().and_then(|fill| fill.get_mut(map));
-        let filled =
-            filled.ok_or_else(|| Rejection::from(Finding::config("map", not_filled(&probe, map))))?;
+        let filled = filled
+            .ok_or_else(|| Rejection::from(Finding::config("map", not_filled(&probe, map))))?;
         filled.clone_from(&entries);
         let mut config = ProbeConfig::validate(name, &document)?;
-        // An interface may have disappeared since the probe was deployed. All other interfaces get the entries.
+        // An interface may have disappeared since the probe was deployed. All other interfaces get
+        // the entries.
         config.places.wait_for_interface = true;
         let author = author.explained(|| format!("entries of map {map}"));
-        let cause = DeployCause::Request { author, anew: BTreeSet::from([map.to_owned()]) };
+        let cause = DeployCause::Request {
+            author,
+            anew: BTreeSet::from([map.to_owned()]),
+        };
         drop(probe);
         let (_, status) = self.deploy(config, document, cause, turn, None).await?;
-        let change = Some(MapChange { atomic: true, detail: DETAIL.to_owned() });
+        let change = Some(MapChange {
+            atomic: true,
+            detail: DETAIL.to_owned(),
+        });
         let (probe, map, revision) = (name.to_owned(), map.to_owned(), status.revision);
-        Ok((MapEntries { probe, map, revision, change, entries }, status))
+        Ok((
+            MapEntries {
+                probe,
+                map,
+                revision,
+                change,
+                entries,
+            },
+            status,
+        ))
     }
 }
 
@@ -71,7 +88,11 @@ fn not_filled(probe: &Probe, map: &str) -> String {
     let none = Fills::new();
     let filled = probe.stored.config.fill.as_ref().unwrap_or(&none);
     let filled: Vec<&str> = filled.keys().map(String::as_str).collect();
-    let filled = if filled.is_empty() { "no map".to_owned() } else { filled.join(", ") };
+    let filled = if filled.is_empty() {
+        "no map".to_owned()
+    } else {
+        filled.join(", ")
+    };
     format!(
         "the configuration of probe {} fills {filled}, and not map {map}; clients can write only to maps \
          that fill names: name the map in fill, with an empty list if it has no entries",

@@ -1,5 +1,5 @@
-//! The reasons why a probe's numbers may differ from those on the wire: the headers that its programs read, and the offloads of
-//! its interfaces.
+//! The reasons why a probe's numbers may differ from those on the wire: the headers that its
+//! programs read, and the offloads of its interfaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -11,7 +11,9 @@ use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_ebpf_common::hook::XdpMode;
 use twinprobe_kernel::netns::Netns;
 use twinprobe_kernel::offloads::{Offloads, offloads};
-use twinprobe_kernel::{AttachInterface, AttachedAt, LoadedDirection, OffloadKeeper, Sees, exactness};
+use twinprobe_kernel::{
+    AttachInterface, AttachedAt, LoadedDirection, OffloadKeeper, Sees, exactness,
+};
 
 use crate::engine::placement::PendingPlace;
 
@@ -61,47 +63,71 @@ impl Found {
 
 impl Exactness {
     pub fn new(keeper: &Arc<OffloadKeeper>) -> Self {
-        Self { keeper: Arc::clone(keeper), known: Mutex::default() }
+        Self {
+            keeper: Arc::clone(keeper),
+            known: Mutex::default(),
+        }
     }
 
-    /// Finds the present reasons. This queries the kernel only about an interface that is new, or of which the kernel has
-    /// reported a change. `sees` has the parts of packets that the programs of the directions read.
+    /// Finds the present reasons. This queries the kernel only about an interface that is new, or
+    /// of which the kernel has reported a change. `sees` has the parts of packets that the programs
+    /// of the directions read.
     pub fn refresh(&self, places: &[AttachedAt], sees: &[Sees]) {
         let asked = asked(places);
-        let interfaces = self.keeper.get(places.iter().map(|at| (&at.place.netns, at.place.ifindex)));
+        let interfaces = self
+            .keeper
+            .get(places.iter().map(|at| (&at.place.netns, at.place.ifindex)));
         let mut known = self.known.lock();
         if known.is_still(&asked, &interfaces) {
             return;
         }
-        let found = places.iter().zip(&asked).zip(&interfaces).map(|((at, (_, _, mode)), offloads)| {
-            let sees = sees.get(at.direction).copied().unwrap_or_default();
-            // The kernel knows nothing of an interface that was removed.
-            let Some(offloads) = offloads else { return Found::default() };
-            Found {
-                approximate: exactness::reasons(offloads, at.place.hook, *mode, sees),
-                warning: exactness::warning(offloads, sees),
-            }
-        });
+        let found =
+            places
+                .iter()
+                .zip(&asked)
+                .zip(&interfaces)
+                .map(|((at, (_, _, mode)), offloads)| {
+                    let sees = sees.get(at.direction).copied().unwrap_or_default();
+                    // The kernel knows nothing of an interface that was removed.
+                    let Some(offloads) = offloads else {
+                        return Found::default();
+                    };
+                    Found {
+                        approximate: exactness::reasons(offloads, at.place.hook, *mode, sees),
+                        warning: exactness::warning(offloads, sees),
+                    }
+                });
         known.found = found.collect();
         (known.interfaces, known.places) = (interfaces, asked);
         let lines = known.lines(places);
         known.since.extend(lines);
     }
 
-    /// Returns the known facts about each place, without waiting; nothing if the places have changed.
+    /// Returns the known facts about each place, without waiting; nothing if the places have
+    /// changed.
     pub fn known(&self, places: &[AttachedAt]) -> Vec<Found> {
         let known = self.known.lock();
-        if known.is_of(places) { known.found.clone() } else { Vec::new() }
+        if known.is_of(places) {
+            known.found.clone()
+        } else {
+            Vec::new()
+        }
     }
 
-    /// Returns the text for a document with counts from these places, by the known facts; `None` if all counts are exact.
+    /// Returns the text for a document with counts from these places, by the known facts; `None` if
+    /// all counts are exact.
     pub fn text(&self, places: &[AttachedAt]) -> Option<String> {
         let known = self.known.lock();
-        let of_places = if known.is_of(places) { known.lines(places) } else { BTreeSet::new() };
+        let of_places = if known.is_of(places) {
+            known.lines(places)
+        } else {
+            BTreeSet::new()
+        };
         text(&of_places | &known.packets)
     }
 
-    /// Returns the reasons for the window that ends now. They include reasons that applied only for a part of the window.
+    /// Returns the reasons for the window that ends now. They include reasons that applied only for
+    /// a part of the window.
     pub fn of_window(&self, places: &[AttachedAt], sees: &[Sees]) -> BTreeSet<String> {
         self.refresh(places, sees);
         let mut known = self.known.lock();
@@ -109,9 +135,13 @@ impl Exactness {
         std::mem::replace(&mut known.since, now)
     }
 
-    /// Returns the text for a window with these reasons and the reasons that its packets have given. The latter stay until the
-    /// next window ends.
-    pub fn of_packets(&self, reasons: &BTreeSet<String>, packets: BTreeSet<String>) -> Option<String> {
+    /// Returns the text for a window with these reasons and the reasons that its packets have
+    /// given. The latter stay until the next window ends.
+    pub fn of_packets(
+        &self,
+        reasons: &BTreeSet<String>,
+        packets: BTreeSet<String>,
+    ) -> Option<String> {
         let text = text(reasons | &packets);
         self.known.lock().packets = packets;
         text
@@ -125,12 +155,15 @@ impl Exactness {
 
 /// Returns the places for a query: the namespace, the index and the mode of XDP of each.
 fn asked(places: &[AttachedAt]) -> Vec<AskedPlace> {
-    places.iter().map(|at| (at.place.netns.id(), at.place.ifindex, at.health().mode)).collect()
+    places
+        .iter()
+        .map(|at| (at.place.netns.id(), at.place.ifindex, at.health().mode))
+        .collect()
 }
 
 impl KnownPlaces {
-    /// Tells whether nothing has changed since the last query. After a change of an interface, the keeper returns another object
-    /// for it.
+    /// Tells whether nothing has changed since the last query. After a change of an interface, the
+    /// keeper returns another object for it.
     fn is_still(&self, asked: &[AskedPlace], interfaces: &[Option<Arc<Offloads>>]) -> bool {
         let is_same = |(a, b): (&Option<Arc<Offloads>>, &Option<Arc<Offloads>>)| match (a, b) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
@@ -141,13 +174,19 @@ impl KnownPlaces {
 
     fn is_of(&self, places: &[AttachedAt]) -> bool {
         let here = |at: &AttachedAt| (at.place.netns.id(), at.place.ifindex);
-        places.iter().map(here).eq(self.places.iter().map(|(netns, index, _)| (*netns, *index)))
+        places
+            .iter()
+            .map(here)
+            .eq(self.places.iter().map(|(netns, index, _)| (*netns, *index)))
     }
 
     fn lines(&self, places: &[AttachedAt]) -> BTreeSet<String> {
         let lines = places.iter().zip(&self.found).flat_map(|(at, found)| {
             let of = Direction::from(at.place.hook);
-            found.approximate.iter().map(move |reason| format!("{of}: {reason}"))
+            found
+                .approximate
+                .iter()
+                .map(move |reason| format!("{of}: {reason}"))
         });
         lines.collect()
     }
@@ -162,18 +201,25 @@ fn text(lines: BTreeSet<String>) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("; "))
 }
 
-/// Queries the kernel about interfaces, by the number of the namespace and the index. Leaves out interfaces that can't be
-/// queried.
+/// Queries the kernel about interfaces, by the number of the namespace and the index. Leaves out
+/// interfaces that can't be queried.
 fn read<'a>(interfaces: impl Iterator<Item = (&'a Netns, u32)>) -> BTreeMap<(u64, u32), Offloads> {
     let mut wanted: BTreeMap<u64, (&Netns, BTreeSet<u32>)> = BTreeMap::new();
     for (netns, index) in interfaces {
-        wanted.entry(netns.id()).or_insert_with(|| (netns, BTreeSet::new())).1.insert(index);
+        wanted
+            .entry(netns.id())
+            .or_insert_with(|| (netns, BTreeSet::new()))
+            .1
+            .insert(index);
     }
     let mut found = BTreeMap::new();
     for (id, (netns, indices)) in wanted {
         let indices: Vec<u32> = indices.into_iter().collect();
         match offloads(netns, &indices) {
-            Ok(of) => found.extend(of.into_iter().map(|(index, offloads)| ((id, index), offloads))),
+            Ok(of) => found.extend(
+                of.into_iter()
+                    .map(|(index, offloads)| ((id, index), offloads)),
+            ),
             Err(error) => note(&error),
         }
     }
@@ -184,8 +230,9 @@ fn note(error: &io::Error) {
     tracing::debug!(%error, "the kernel does not report the offloads of interfaces");
 }
 
-/// Leaves out the interfaces to which a program can't be attached, because the program would mistake one header for another.
-/// Returns these interfaces with the reason. Refuses the probe if the configuration names one of them.
+/// Leaves out the interfaces to which a program can't be attached, because the program would
+/// mistake one header for another. Returns these interfaces with the reason. Refuses the probe if
+/// the configuration names one of them.
 pub fn fitting(
     interfaces: Vec<AttachInterface>,
     directions: &[LoadedDirection],
@@ -193,29 +240,49 @@ pub fn fitting(
     if !directions.iter().any(|loaded| loaded.plan.sees.ethernet) {
         return Ok((interfaces, Vec::new()));
     }
-    let known = read(interfaces.iter().map(|interface| (&interface.netns, interface.index)));
+    let known = read(
+        interfaces
+            .iter()
+            .map(|interface| (&interface.netns, interface.index)),
+    );
     let (mut fitting, mut left, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for interface in interfaces {
         let offloads = known.get(&(interface.netns.id(), interface.index));
         let reason = offloads.and_then(|offloads| {
-            directions.iter().find_map(|loaded| exactness::refusal(offloads, loaded.plan.sees))
+            directions
+                .iter()
+                .find_map(|loaded| exactness::refusal(offloads, loaded.plan.sees))
         });
         match reason {
             None => fitting.push(interface),
             Some(reason) if interface.required => {
                 refused.push(Finding::new(Stage::Attach, "interface", reason));
             }
-            Some(reason) => left.push(PendingPlace { interface: interface.name, reason }),
+            Some(reason) => left.push(PendingPlace {
+                interface: interface.name,
+                reason,
+            }),
         }
     }
-    if refused.is_empty() { Ok((fitting, left)) } else { Err(refused.into()) }
+    if refused.is_empty() {
+        Ok((fitting, left))
+    } else {
+        Err(refused.into())
+    }
 }
 
 /// Returns the warnings that a probe would get at these interfaces, without attaching it.
 pub fn warnings(interfaces: &[AttachInterface], directions: &[LoadedDirection]) -> Vec<Finding> {
-    let known = read(interfaces.iter().map(|interface| (&interface.netns, interface.index)));
+    let known = read(
+        interfaces
+            .iter()
+            .map(|interface| (&interface.netns, interface.index)),
+    );
     let mut found = BTreeSet::new();
-    for (offloads, loaded) in known.values().flat_map(|known| directions.iter().map(move |of| (known, of))) {
+    for (offloads, loaded) in known
+        .values()
+        .flat_map(|known| directions.iter().map(move |of| (known, of)))
+    {
         let (attach, sees) = (&loaded.plan.attach, loaded.plan.sees);
         let mode = match attach.xdp_mode {
             XdpMode::Native => Some("native"),
@@ -227,7 +294,10 @@ pub fn warnings(interfaces: &[AttachInterface], directions: &[LoadedDirection]) 
         let said = said.chain(exactness::warning(offloads, sees));
         found.extend(said.map(|message| (Direction::from(attach.hook).name(), message)));
     }
-    found.into_iter().map(|(field, message)| Finding::new(Stage::Attach, field, message)).collect()
+    found
+        .into_iter()
+        .map(|(field, message)| Finding::new(Stage::Attach, field, message))
+        .collect()
 }
 
 /// Returns the warning that says why numbers are approximate.

@@ -7,8 +7,8 @@ use twinprobe_kernel::clock::{Moment, rfc3339};
 
 use crate::store::record::{StoredLease, StoredProbe};
 
-/// A lease from the moment when it was granted. A change of the wall clock does not change its length. Only after a
-/// reboot, the wall clock alone determines the remaining time.
+/// A lease from the moment when it was granted. A change of the wall clock does not change its
+/// length. Only after a reboot, the wall clock alone determines the remaining time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     granted: Moment,
@@ -18,20 +18,33 @@ pub struct Lease {
 impl Lease {
     /// Grants a lease from now on.
     pub fn begin(duration: Duration) -> Self {
-        Self { granted: Moment::now(), duration }
+        Self {
+            granted: Moment::now(),
+            duration,
+        }
     }
 
     /// Returns the lease of a stored probe, if the probe has one.
     pub fn recorded(probe: &StoredProbe, boot_id: &str) -> Option<Self> {
-        probe.lease.as_ref().and_then(|lease| Self::of(lease, boot_id))
+        probe
+            .lease
+            .as_ref()
+            .and_then(|lease| Self::of(lease, boot_id))
     }
 
-    /// Returns the lease that is in a record, read during the boot with the id `boot_id`; `None` if the time in the
-    /// record can't be read.
+    /// Returns the lease that is in a record, read during the boot with the id `boot_id`; `None` if
+    /// the time in the record can't be read.
     fn of(stored: &StoredLease, boot_id: &str) -> Option<Self> {
         let wall = stored.granted.parse().ok()?;
-        let boot_ns = if stored.boot_id == boot_id { stored.boot_ns } else { 0 };
-        Some(Self { granted: Moment { wall, boot_ns }, duration: Duration::from_nanos(stored.duration_ns) })
+        let boot_ns = if stored.boot_id == boot_id {
+            stored.boot_ns
+        } else {
+            0
+        };
+        Some(Self {
+            granted: Moment { wall, boot_ns },
+            duration: Duration::from_nanos(stored.duration_ns),
+        })
     }
 
     /// Returns the lease in the form of a record.
@@ -46,7 +59,10 @@ impl Lease {
 
     /// Returns the lease, extended by `more`.
     pub fn extended(self, more: Duration) -> Self {
-        Self { duration: self.duration.saturating_add(more), ..self }
+        Self {
+            duration: self.duration.saturating_add(more),
+            ..self
+        }
     }
 
     /// Returns the time until the lease ends; zero once it has ended.
@@ -55,7 +71,8 @@ impl Lease {
     }
 
     fn left_at(self, now: Moment) -> Duration {
-        self.duration.saturating_sub(Duration::from_nanos(self.granted.until(now).duration_ns))
+        self.duration
+            .saturating_sub(Duration::from_nanos(self.granted.until(now).duration_ns))
     }
 
     /// Returns the end of the lease by the present setting of the wall clock, in RFC 3339.
@@ -64,12 +81,21 @@ impl Lease {
     }
 
     fn expires_at_by(self, now: Moment) -> Timestamp {
-        let end = self.granted.wall.saturating_add(self.duration).unwrap_or(Timestamp::MAX);
-        let Some(step) = self.granted.until(now).step_ns else { return end };
+        let end = self
+            .granted
+            .wall
+            .saturating_add(self.duration)
+            .unwrap_or(Timestamp::MAX);
+        let Some(step) = self.granted.until(now).step_ns else {
+            return end;
+        };
         // Two answers must not differ by the time between two readings of the clocks.
-        let set = end.saturating_add(Duration::from_nanos(step.unsigned_abs())).unwrap_or(Timestamp::MAX);
+        let set = end
+            .saturating_add(Duration::from_nanos(step.unsigned_abs()))
+            .unwrap_or(Timestamp::MAX);
         let set = if step < 0 {
-            end.saturating_sub(Duration::from_nanos(step.unsigned_abs())).unwrap_or(Timestamp::MIN)
+            end.saturating_sub(Duration::from_nanos(step.unsigned_abs()))
+                .unwrap_or(Timestamp::MIN)
         } else {
             set
         };
@@ -84,11 +110,17 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     fn moment(wall: &str, seconds: u64) -> Moment {
-        Moment { wall: wall.parse().unwrap(), boot_ns: seconds * SECOND }
+        Moment {
+            wall: wall.parse().unwrap(),
+            boot_ns: seconds * SECOND,
+        }
     }
 
     fn lease() -> Lease {
-        Lease { granted: moment("2026-11-22T10:00:00.5Z", 100), duration: Duration::from_secs(600) }
+        Lease {
+            granted: moment("2026-11-22T10:00:00.5Z", 100),
+            duration: Duration::from_secs(600),
+        }
     }
 
     #[test]
@@ -103,9 +135,15 @@ mod tests {
             assert_eq!(lease().left_at(now), Duration::from_secs(300), "{wall}");
             assert_eq!(rfc3339(lease().expires_at_by(now)), expires_at);
         }
-        assert_eq!(lease().left_at(moment("2026-11-22T10:00:01Z", 700)), Duration::ZERO);
         assert_eq!(
-            lease().extended(Duration::from_secs(1)).left_at(moment("2026-11-22T10:10:00.5Z", 700)).as_secs(),
+            lease().left_at(moment("2026-11-22T10:00:01Z", 700)),
+            Duration::ZERO
+        );
+        assert_eq!(
+            lease()
+                .extended(Duration::from_secs(1))
+                .left_at(moment("2026-11-22T10:10:00.5Z", 700))
+                .as_secs(),
             1
         );
     }
@@ -115,10 +153,33 @@ mod tests {
         let stored = lease().stored("boot 1");
         assert_eq!(Lease::of(&stored, "boot 1"), Some(lease()));
         let after = Lease::of(&stored, "boot 2").unwrap();
-        assert_eq!(after.left_at(moment("2026-11-22T10:04:00.5Z", 3)), Duration::from_secs(360));
-        assert_eq!(after.left_at(moment("2026-11-22T11:00:00Z", 3)), Duration::ZERO);
-        assert_eq!(after.left_at(moment("2026-11-22T09:00:00Z", 3)), Duration::from_secs(600), "set back");
-        assert_eq!(Lease::of(&after.stored("boot 2"), "boot 2"), Some(after), "it stays with the wall clock");
-        assert_eq!(Lease::of(&StoredLease { granted: "?".into(), ..stored }, "boot 1"), None);
+        assert_eq!(
+            after.left_at(moment("2026-11-22T10:04:00.5Z", 3)),
+            Duration::from_secs(360)
+        );
+        assert_eq!(
+            after.left_at(moment("2026-11-22T11:00:00Z", 3)),
+            Duration::ZERO
+        );
+        assert_eq!(
+            after.left_at(moment("2026-11-22T09:00:00Z", 3)),
+            Duration::from_secs(600),
+            "set back"
+        );
+        assert_eq!(
+            Lease::of(&after.stored("boot 2"), "boot 2"),
+            Some(after),
+            "it stays with the wall clock"
+        );
+        assert_eq!(
+            Lease::of(
+                &StoredLease {
+                    granted: "?".into(),
+                    ..stored
+                },
+                "boot 1"
+            ),
+            None
+        );
     }
 }

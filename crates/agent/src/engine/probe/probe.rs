@@ -43,11 +43,13 @@ pub struct Probe {
     /// The rank of the probe among probes of the same priority; `None` if it was never deployed.
     pub order: Option<u64>,
     pub warnings: Vec<Finding>,
-    /// The parts that only a running probe has, in addition to its state; `None` if the probe does not run.
+    /// The parts that only a running probe has, in addition to its state; `None` if the probe does
+    /// not run.
     pub running: Option<RunningParts>,
     pub windows: Arc<Windows>,
-    /// The right to read the probe, which work that takes long holds. Requests wait for it in a task and not on a thread,
-    /// because requests for a slow probe must not occupy the threads of other probes.
+    /// The right to read the probe, which work that takes long holds. Requests wait for it in a
+    /// task and not on a thread, because requests for a slow probe must not occupy the threads of
+    /// other probes.
     pub turn: Arc<tokio::sync::Mutex<()>>,
     /// The number of values that OpenMetrics answers have left out so far.
     pub skipped: Arc<AtomicU64>,
@@ -57,18 +59,20 @@ pub struct Probe {
     pub revision: Arc<Mutex<RevisionWindows>>,
     /// The cost at each interface, as the last measurement has found it.
     pub live: Mutex<Vec<LiveCost>>,
-    /// The part of the state that the status shows. Code that holds this lock takes no other lock, except that of an
-    /// attachment's health.
+    /// The part of the state that the status shows. Code that holds this lock takes no other lock,
+    /// except that of an attachment's health.
     pub shown: Mutex<Shown>,
     pub state: Mutex<ProbeState>,
 }
 
-/// The constant parts of a probe that runs, kept apart from the state, which is locked while a window is read.
+/// The constant parts of a probe that runs, kept apart from the state, which is locked while a
+/// window is read.
 #[derive(Debug)]
 pub struct RunningParts {
     /// The network namespace of the interfaces; `None` for the daemon's own.
     pub namespace: Namespace,
-    /// The selector of the pods whose interfaces the probe uses; `None` if the configuration names interfaces.
+    /// The selector of the pods whose interfaces the probe uses; `None` if the configuration names
+    /// interfaces.
     pub pods: Option<PodSelector>,
     /// The event metrics.
     pub events: ProbeEvents,
@@ -89,8 +93,8 @@ pub struct ExportedMetrics {
 #[derive(Debug)]
 pub enum ProbeState {
     Running(Box<Running>),
-    /// A stored probe that this daemon has not deployed. Programs that an earlier daemon left attached continue until the
-    /// probe is deployed.
+    /// A stored probe that this daemon has not deployed. Programs that an earlier daemon left
+    /// attached continue until the probe is deployed.
     Failed {
         reason: String,
         held: Option<Box<HeldDeployment>>,
@@ -99,8 +103,8 @@ pub enum ProbeState {
 }
 
 impl Probe {
-    /// Creates a stored probe that this daemon does not run, or not yet. `held` is the part of the probe that
-    /// remains in the kernel.
+    /// Creates a stored probe that this daemon does not run, or not yet. `held` is the part of the
+    /// probe that remains in the kernel.
     pub fn failed(
         name: &str,
         node: &str,
@@ -110,7 +114,10 @@ impl Probe {
         held: Option<HeldDeployment>,
         windows: Arc<Windows>,
     ) -> Self {
-        let recorded = stored.running.as_ref().map(|running| running.deployment.order);
+        let recorded = stored
+            .running
+            .as_ref()
+            .map(|running| running.deployment.order);
         let order = recorded.or(held.as_ref().map(|held| held.note.order));
         let held = held.map(Box::new);
         Self {
@@ -147,7 +154,8 @@ impl Probe {
         self.running.is_some() && own().as_ref() == Some(config)
     }
 
-    /// Attaches the probe to the interfaces that exist now, and detaches it from interfaces that have disappeared.
+    /// Attaches the probe to the interfaces that exist now, and detaches it from interfaces that
+    /// have disappeared.
     pub fn follow(&self, changes: &LinkChanges, pods: &NodePods) {
         if let ProbeState::Running(running) = &mut *self.state.lock() {
             running.follow(changes, pods);
@@ -155,8 +163,8 @@ impl Probe {
         }
     }
 
-    /// Notes whether the lease of the probe `has_ended`. A probe whose lease has ended is detached everywhere; otherwise
-    /// the probe is attached to all its interfaces.
+    /// Notes whether the lease of the probe `has_ended`. A probe whose lease has ended is detached
+    /// everywhere; otherwise the probe is attached to all its interfaces.
     pub fn set_ended(&self, has_ended: bool, pods: &NodePods) {
         if let ProbeState::Running(running) = &mut *self.state.lock()
             && running.has_ended != has_ended
@@ -177,7 +185,10 @@ impl Probe {
 
     /// Returns the status without waiting for a reading or a change of the probe.
     pub fn status(&self) -> ProbeStatus {
-        ProbeStatus { config: Some(self.stored.config.clone()), ..self.status_without_config() }
+        ProbeStatus {
+            config: Some(self.stored.config.clone()),
+            ..self.status_without_config()
+        }
     }
 
     /// Returns the status without the configuration, whose sources and objects may be large.
@@ -223,14 +234,18 @@ impl Probe {
         self.running.is_some().then(|| *self.revision.lock())
     }
 
-    /// Returns the cost of the probe, with the last measurement; `None` if the probe does not run or its cost
-    /// is not known.
+    /// Returns the cost of the probe, with the last measurement; `None` if the probe does not run
+    /// or its cost is not known.
     pub fn cost_status(&self) -> Option<CostStatus> {
         let tried = self.cost().filter(|_| self.running.is_some())?.clone();
-        Some(CostStatus { tried, live: self.live.lock().clone() })
+        Some(CostStatus {
+            tried,
+            live: self.live.lock().clone(),
+        })
     }
 
-    /// Returns the cost that a trial has found; `None` if an earlier version has deployed the probe.
+    /// Returns the cost that a trial has found; `None` if an earlier version has deployed the
+    /// probe.
     pub fn cost(&self) -> Option<&ProbeCost> {
         self.stored.running.as_ref()?.cost.as_ref()
     }
@@ -244,7 +259,8 @@ impl Probe {
     pub fn set_live(&self, mut measured: Vec<LiveCost>) {
         let mut live = self.live.lock();
         for new in measured.iter_mut().filter(|new| new.packets == 0) {
-            let place = |cost: &LiveCost| (cost.interface.clone(), cost.hook.clone(), cost.direction);
+            let place =
+                |cost: &LiveCost| (cost.interface.clone(), cost.hook.clone(), cost.direction);
             if let Some(known) = live.iter().find(|known| place(known) == place(new)) {
                 new.clone_from(known);
             }
@@ -263,9 +279,12 @@ impl Probe {
         self.running.as_ref().map(|running| &running.namespace)
     }
 
-    /// Returns the selector of the pods whose interfaces the probe uses; `None` if the configuration names interfaces.
+    /// Returns the selector of the pods whose interfaces the probe uses; `None` if the
+    /// configuration names interfaces.
     pub fn pods(&self) -> Option<&PodSelector> {
-        self.running.as_ref().and_then(|running| running.pods.as_ref())
+        self.running
+            .as_ref()
+            .and_then(|running| running.pods.as_ref())
     }
 
     pub fn close_events(&self) {
@@ -276,15 +295,23 @@ impl Probe {
     pub fn close_last(&self) {
         let closed = self.close_window(ClosedBy::Schedule);
         if let Err(error @ (EngineError::Close(_) | EngineError::Kernel(_))) = closed {
-            tracing::error!(probe = self.name, error = with_causes(&error), "the last window is lost");
+            tracing::error!(
+                probe = self.name,
+                error = with_causes(&error),
+                "the last window is lost"
+            );
         }
     }
 
-    /// Closes the last window of a probe that is about to be removed. If no clock closes windows, the window also
-    /// contains the live metrics.
+    /// Closes the last window of a probe that is about to be removed. If no clock closes windows,
+    /// the window also contains the live metrics.
     pub fn close_at_end(&self) -> Result<(), EngineError> {
         self.with_running(|running| {
-            let by = if running.config.schedule().is_some() { ClosedBy::Schedule } else { ClosedBy::Request };
+            let by = if running.config.schedule().is_some() {
+                ClosedBy::Schedule
+            } else {
+                ClosedBy::Request
+            };
             if running.open.resets() {
                 running.close(by)?;
             }
@@ -295,12 +322,14 @@ impl Probe {
     pub fn detach(&self) {
         match std::mem::replace(&mut *self.state.lock(), ProbeState::Gone) {
             ProbeState::Running(running) => {
-                // Events left in the rings go to the clients that listen. After that, no stream holds the
-                // maps open.
+                // Events left in the rings go to the clients that listen. After that, no stream
+                // holds the maps open.
                 self.close_events();
                 running.detach();
             }
-            ProbeState::Failed { held: Some(held), .. } => held.detach(),
+            ProbeState::Failed {
+                held: Some(held), ..
+            } => held.detach(),
             ProbeState::Failed { .. } | ProbeState::Gone => {}
         }
     }
@@ -323,7 +352,11 @@ impl Probe {
     /// Returns the metrics with this name, and the other data on which their samples depend.
     pub fn exported(&self, name: &str) -> Result<ExportedMetrics, EngineError> {
         self.with_running(|running| {
-            let own = running.open.metrics.iter().filter(|own| own.is_shown() && own.metric.name == name);
+            let own = running
+                .open
+                .metrics
+                .iter()
+                .filter(|own| own.is_shown() && own.metric.name == name);
             Ok(ExportedMetrics {
                 metrics: own.map(|own| Arc::clone(&own.metric)).collect(),
                 labels: running.config.labels.clone(),
@@ -350,13 +383,19 @@ impl Probe {
         Delivery::of_window(&self.windows, stored, Arc::clone(&self.skipped), None)
     }
 
-    /// Returns the schedule of the windows, the start of the open window, a channel that closes with the probe, and the
-    /// counters; `None` if the probe does not run or the clock closes no windows.
+    /// Returns the schedule of the windows, the start of the open window, a channel that closes
+    /// with the probe, and the counters; `None` if the probe does not run or the clock closes no
+    /// windows.
     pub fn schedule(&self) -> Option<(Schedule, Moment, watch::Receiver<()>, Arc<Counters>)> {
         match &*self.state.lock() {
             ProbeState::Running(running) => {
                 let counters = Arc::clone(&running.counters);
-                Some((running.config.schedule()?, running.open.opened, running.gone.subscribe(), counters))
+                Some((
+                    running.config.schedule()?,
+                    running.open.opened,
+                    running.gone.subscribe(),
+                    counters,
+                ))
             }
             ProbeState::Failed { .. } | ProbeState::Gone => None,
         }
@@ -369,18 +408,23 @@ impl Probe {
         match &mut *self.state.lock() {
             ProbeState::Running(running) => {
                 let done = action(running);
-                self.shown.lock().close_error.clone_from(&running.close_error);
+                self.shown
+                    .lock()
+                    .close_error
+                    .clone_from(&running.close_error);
                 match done {
                     // The probe is deleted, and about to be taken out of the list.
-                    Err(_) if self.windows.is_removed() => {
-                        Err(EngineError::NotFound { name: self.name.clone(), meant: String::new() })
-                    }
+                    Err(_) if self.windows.is_removed() => Err(EngineError::NotFound {
+                        name: self.name.clone(),
+                        meant: String::new(),
+                    }),
                     done => done,
                 }
             }
-            ProbeState::Failed { reason, .. } => {
-                Err(EngineError::NotRunning { name: self.name.clone(), reason: reason.clone() })
-            }
+            ProbeState::Failed { reason, .. } => Err(EngineError::NotRunning {
+                name: self.name.clone(),
+                reason: reason.clone(),
+            }),
             ProbeState::Gone => Err(EngineError::Gone),
         }
     }

@@ -37,7 +37,10 @@ impl Expired {
 
     /// Tells whether the windows are still kept for this lease.
     pub fn is(&self, name: &str, lease: Lease) -> bool {
-        self.0.lock().get(name).is_some_and(|(_, known)| *known == lease)
+        self.0
+            .lock()
+            .get(name)
+            .is_some_and(|(_, known)| *known == lease)
     }
 
     pub fn insert(&self, name: &str, retained: RetainedWindows, lease: Lease) {

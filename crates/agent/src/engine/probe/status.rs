@@ -1,18 +1,21 @@
-//! The status of a probe, and the report on a configuration that was validated, as the API shows them.
+//! The status of a probe, and the report on a configuration that was validated, as the API shows
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use twinprobe_api::{
-    AttachmentStatus, JoinStatus, MapReport, MetricReport, ProgramStatus, SharedMapStatus, ValidationReport,
-    Word,
+    AttachmentStatus, JoinStatus, MapReport, MetricReport, ProgramStatus, SharedMapStatus,
+    ValidationReport, Word,
 };
 use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::finding::{Finding, Stage};
 use twinprobe_ebpf_common::hook::Hook;
 use twinprobe_kernel::clock::rfc3339;
 use twinprobe_kernel::netns::Netns;
-use twinprobe_kernel::{AttachedAt, Health, HeldDeployment, Kernel, LoadedDirection, MapPlan, Sees};
+use twinprobe_kernel::{
+    AttachedAt, Health, HeldDeployment, Kernel, LoadedDirection, MapPlan, Sees,
+};
 
 use crate::engine::deploy::loaded::LoadedProbe;
 use crate::engine::placement::PendingPlace;
@@ -22,7 +25,8 @@ use crate::engine::reading::metric::MetricState;
 use crate::telemetry::page::AttachmentFacts;
 use twinprobe_config::ProbeConfig;
 
-/// The part of the state that the status shows, kept apart from the state, which is locked while a window is read.
+/// The part of the state that the status shows, kept apart from the state, which is locked while a
+/// window is read.
 #[derive(Clone, Debug, Default)]
 pub struct Shown {
     pub state: &'static str,
@@ -54,10 +58,21 @@ impl Shown {
             places: attached.places.clone(),
             pending: running.pending.clone(),
             unlisted: running.unlisted.clone(),
-            hooks: attached.directions.iter().map(|loaded| loaded.plan.attach.hook).collect(),
+            hooks: attached
+                .directions
+                .iter()
+                .map(|loaded| loaded.plan.attach.hook)
+                .collect(),
             programs: programs(&attached.directions),
             shared_maps: shared_maps(&attached.directions),
-            joins: Some(running.open.metrics.iter().filter_map(MetricState::join_status).collect()),
+            joins: Some(
+                running
+                    .open
+                    .metrics
+                    .iter()
+                    .filter_map(MetricState::join_status)
+                    .collect(),
+            ),
             close_error: running.close_error.clone(),
             sees: running.sees(),
             exactness: Arc::clone(&running.exactness),
@@ -73,7 +88,12 @@ impl Shown {
                  to replace them, or DELETE the probe"
             ),
         };
-        Self { state: "failed", reason: Some(reason), places, ..Self::default() }
+        Self {
+            state: "failed",
+            reason: Some(reason),
+            places,
+            ..Self::default()
+        }
     }
 
     /// Tells whether the probe belongs, or may belong, on more interfaces than its present ones.
@@ -86,13 +106,17 @@ impl Shown {
         self.unlisted.is_some()
     }
 
-    /// Returns the attachments that the probe waits for, and those that it has. An interface that the probe waits
-    /// for in one direction may be attached in the other.
+    /// Returns the attachments that the probe waits for, and those that it has. An interface that
+    /// the probe waits for in one direction may be attached in the other.
     pub fn facts(&self) -> Vec<AttachmentFacts> {
         let waits = self.pending.iter().flat_map(|pending| {
             let interface = &pending.interface;
-            let at =
-                |hook| AttachmentFacts { interface: interface.clone(), hook, attached: false, repairs: 0 };
+            let at = |hook| AttachmentFacts {
+                interface: interface.clone(),
+                hook,
+                attached: false,
+                repairs: 0,
+            };
             self.hooks.iter().copied().map(at).collect::<Vec<_>>()
         });
         let called = self.places.iter().map(|at| {
@@ -114,7 +138,9 @@ impl Shown {
 
     /// Returns the interfaces to which the probe is attached, each with its namespace.
     pub fn attached(&self) -> impl Iterator<Item = (&Netns, u32)> {
-        self.places.iter().map(|at| (&at.place.netns, at.place.ifindex))
+        self.places
+            .iter()
+            .map(|at| (&at.place.netns, at.place.ifindex))
     }
 
     /// Finds out the present status of each attachment.
@@ -138,7 +164,8 @@ impl Shown {
         for (at, found) in self.places.iter().zip(found) {
             let messages = found.approximate.iter().map(|reason| approximately(reason));
             let messages = messages.chain(found.warning.clone());
-            warnings.extend(messages.map(|message| (Direction::from(at.place.hook).name(), message)));
+            warnings
+                .extend(messages.map(|message| (Direction::from(at.place.hook).name(), message)));
         }
         let finding = |(field, message)| Finding::new(Stage::Attach, field, message);
         warnings.into_iter().map(finding).collect()
@@ -149,7 +176,12 @@ impl Shown {
             let (place, health) = (&at.place, at.health());
             AttachmentStatus {
                 interface: place.interface.clone(),
-                state: if health.mode.is_some() { "attached" } else { "pending" }.into(),
+                state: if health.mode.is_some() {
+                    "attached"
+                } else {
+                    "pending"
+                }
+                .into(),
                 reason: reason_of(&health)
                     .or_else(|| health.fallback.clone())
                     .or_else(|| self.unlisted.clone()),
@@ -174,7 +206,8 @@ impl Shown {
     }
 }
 
-/// Returns the text about a removed attachment: when somebody removed it, and whether it could be restored.
+/// Returns the text about a removed attachment: when somebody removed it, and whether it could be
+/// restored.
 fn reason_of(health: &Health) -> Option<String> {
     if let Some((reason, since)) = &health.failure {
         let since = rfc3339(*since);
@@ -183,35 +216,62 @@ fn reason_of(health: &Health) -> Option<String> {
         ));
     }
     let last = rfc3339(health.repaired?);
-    let times = if health.repairs == 1 { "once".to_owned() } else { format!("{} times", health.repairs) };
-    Some(format!("removed by somebody; the daemon has attached it again {times}, the last time {last}"))
+    let times = if health.repairs == 1 {
+        "once".to_owned()
+    } else {
+        format!("{} times", health.repairs)
+    };
+    Some(format!(
+        "removed by somebody; the daemon has attached it again {times}, the last time {last}"
+    ))
 }
 
-pub fn validation_report(config: &ProbeConfig, loaded: &LoadedProbe, kernel: &Kernel) -> ValidationReport {
-    let maps = loaded.directions.iter().zip(&loaded.parsed).map(|(loaded, object)| {
-        let uses = kernel.uses(&loaded.plan, object).into_iter().map(|uses| MapReport {
-            map: uses.map,
-            kind: uses.kind.into(),
-            max_entries: uses.max_entries,
-            adds: uses.adds,
-            deletes: uses.deletes,
+pub fn validation_report(
+    config: &ProbeConfig,
+    loaded: &LoadedProbe,
+    kernel: &Kernel,
+) -> ValidationReport {
+    let maps = loaded
+        .directions
+        .iter()
+        .zip(&loaded.parsed)
+        .map(|(loaded, object)| {
+            let uses = kernel
+                .uses(&loaded.plan, object)
+                .into_iter()
+                .map(|uses| MapReport {
+                    map: uses.map,
+                    kind: uses.kind.into(),
+                    max_entries: uses.max_entries,
+                    adds: uses.adds,
+                    deletes: uses.deletes,
+                });
+            (Direction::from(loaded.plan.attach.hook), uses.collect())
         });
-        (Direction::from(loaded.plan.attach.hook), uses.collect())
-    });
     let metrics = loaded.directions.iter().map(|loaded| {
         let configured = config
             .direction(Direction::from(loaded.plan.attach.hook))
             .map_or(0, |config| config.metrics.len());
-        let reports = loaded.plan.metrics.iter().take(configured).map(|metric| MetricReport {
-            name: metric.request.name.clone(),
-            map: metric.request.map.clone(),
-            kind: metric.kind_name().into(),
-        });
+        let reports = loaded
+            .plan
+            .metrics
+            .iter()
+            .take(configured)
+            .map(|metric| MetricReport {
+                name: metric.request.name.clone(),
+                map: metric.request.map.clone(),
+                kind: metric.kind_name().into(),
+            });
         (Direction::from(loaded.plan.attach.hook), reports.collect())
     });
     ValidationReport {
         valid: true,
-        interfaces: config.places.interfaces.iter().map(|interface| interface.text.clone()).collect(),
+        interfaces: config
+            .places
+            .interfaces
+            .iter()
+            .map(|interface| interface.text.clone())
+            .collect(),
         programs: programs(&loaded.directions),
         shared_maps: shared_maps(&loaded.directions),
         metrics: metrics.collect(),
@@ -226,8 +286,17 @@ fn programs(directions: &[LoadedDirection]) -> BTreeMap<Direction, ProgramStatus
     let status = |loaded: &LoadedDirection| {
         let plan = &loaded.plan;
         // Both directions may come from one file.
-        let left_out = plan.others.iter().filter(|name| !taken(name)).cloned().collect();
-        let status = ProgramStatus { entry: plan.entry.clone(), twins: plan.has_twins(), left_out };
+        let left_out = plan
+            .others
+            .iter()
+            .filter(|name| !taken(name))
+            .cloned()
+            .collect();
+        let status = ProgramStatus {
+            entry: plan.entry.clone(),
+            twins: plan.has_twins(),
+            left_out,
+        };
         (Direction::from(plan.attach.hook), status)
     };
     directions.iter().map(status).collect()
@@ -235,7 +304,10 @@ fn programs(directions: &[LoadedDirection]) -> BTreeMap<Direction, ProgramStatus
 
 /// Returns the maps that both directions use, ordered by name.
 fn shared_maps(directions: &[LoadedDirection]) -> Vec<SharedMapStatus> {
-    let maps = directions.first().into_iter().flat_map(|first| &first.plan.maps);
+    let maps = directions
+        .first()
+        .into_iter()
+        .flat_map(|first| &first.plan.maps);
     let status = |map: &MapPlan| SharedMapStatus {
         map: map.name.clone(),
         kind: map.kind_name().unwrap_or("bloom_filter").into(),

@@ -1,5 +1,5 @@
-//! The closing of a window: flip, wait until the idle twin is at rest, move maps that packets still change into journals,
-//! store all rows, and only then empty the idle twin and remove the journals.
+//! The closing of a window: flip, wait until the idle twin is at rest, move maps that packets still
+//! change into journals, store all rows, and only then empty the idle twin and remove the journals.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +24,8 @@ use crate::engine::reading::open::OpenWindow;
 use crate::engine::reading::sum::{self, ChangedSums};
 
 impl OpenWindow {
-    /// Prepares the end of the open window, unless the window has already ended. The next step is the flip.
+    /// Prepares the end of the open window, unless the window has already ended. The next step is
+    /// the flip.
     pub fn begin_close(&mut self, by: ClosedBy) -> Result<(), CloseError> {
         self.load_base()?;
         self.know_losses();
@@ -35,18 +36,25 @@ impl OpenWindow {
         Ok(())
     }
 
-    /// Flips, waits until the idle twin is at rest, and stores its content. Maps that packets still change are moved into
-    /// journals first. The window is on disk before any of its rows is removed from the maps or the journals. So after a crash
-    /// at any step the window is in one of these three places, and the next daemon can tell which one it is.
+    /// Flips, waits until the idle twin is at rest, and stores its content. Maps that packets still
+    /// change are moved into journals first. The window is on disk before any of its rows is
+    /// removed from the maps or the journals. So after a crash at any step the window is in one of
+    /// these three places, and the next daemon can tell which one it is.
     pub fn store(&mut self, facts: ClosingFacts<'_>) -> Result<EndedWindow, CloseError> {
-        let ClosingFacts { by, probe, context, .. } = facts;
+        let ClosingFacts {
+            by, probe, context, ..
+        } = facts;
         let end = self.attached.epoch.closed();
         let span = self.opened.until(end);
         let boot_time_ns = context.boot_time_ns;
         let quiesced = self.attached.flip()?;
         let (epoch, grace_period) = (quiesced.epoch, quiesced.quiesced);
         let newest = self.windows.newest();
-        match CloseStep::of(newest.as_ref().map(|stored| stored.seq()), epoch, quiesced.is_clearing()) {
+        match CloseStep::of(
+            newest.as_ref().map(|stored| stored.seq()),
+            epoch,
+            quiesced.is_clearing(),
+        ) {
             CloseStep::Empty => return Ok(EndedWindow::Known(newest)),
             CloseStep::EmptyWithoutFile => {
                 tracing::error!(
@@ -63,15 +71,18 @@ impl OpenWindow {
             group::gather(&mut self.metrics, group, &quiesced, boot_time_ns)?;
         }
         crash::point("gathered");
-        let approximate =
-            facts.exactness.of_packets(&facts.reasons, completeness::unsure(&self.metrics, &quiesced)?);
+        let approximate = facts.exactness.of_packets(
+            &facts.reasons,
+            completeness::unsure(&self.metrics, &quiesced)?,
+        );
         let stored_metric = |reader| stored_metric(reader, &self.metrics, &quiesced);
         let of = |part: Part| {
             let is_of = move |reader: &&MetricState| Part::of(reader, by) == Some(part);
             self.metrics.iter().filter(is_of).collect::<Vec<_>>()
         };
         let (shown, hidden) = (of(Part::Shown), of(Part::Hidden));
-        let placed: Vec<(usize, &MetricState)> = shown.iter().chain(&hidden).copied().enumerate().collect();
+        let placed: Vec<(usize, &MetricState)> =
+            shown.iter().chain(&hidden).copied().enumerate().collect();
         let changes = changes(&self.windows, &placed);
         let places = |changed: &ChangedSums| changed.iter().map(|(place, _)| *place).collect();
         let head = WindowHead {
@@ -92,17 +103,28 @@ impl OpenWindow {
             context,
             skipped_before: facts.skipped.load(Ordering::Relaxed),
             closed_by: by,
-            metrics: shown.iter().copied().map(stored_metric).collect::<Result<_, _>>()?,
-            hidden: hidden.iter().copied().map(stored_metric).collect::<Result<_, _>>()?,
-            changes: changes.as_ref().map(|(since, of)| SumChanges::new(*since, places(of))),
+            metrics: shown
+                .iter()
+                .copied()
+                .map(stored_metric)
+                .collect::<Result<_, _>>()?,
+            hidden: hidden
+                .iter()
+                .copied()
+                .map(stored_metric)
+                .collect::<Result<_, _>>()?,
+            changes: changes
+                .as_ref()
+                .map(|(since, of)| SumChanges::new(*since, places(of))),
         };
         let mut file = self.windows.write(&head)?;
         for group in groups(&self.metrics) {
             // The window stores the changes of the sums instead of the sums.
             let is_written = |reader: &MetricState| changes.is_none() || reader.sum.is_none();
             let members = placed.iter().copied();
-            let members: Vec<(usize, &MetricState)> =
-                members.filter(|(_, reader)| reader.group == group && is_written(reader)).collect();
+            let members: Vec<(usize, &MetricState)> = members
+                .filter(|(_, reader)| reader.group == group && is_written(reader))
+                .collect();
             let first = &self.metrics[group];
             let mut out = |place, rows: &_| file.rows(place, rows);
             group::window(&members, first, &quiesced, boot_time_ns, &mut out)?;
@@ -123,8 +145,13 @@ impl OpenWindow {
         let failed_inserts = completeness::note_losses(&mut self.metrics, Some(&head));
         self.count(failed_inserts);
         // The window that contains the rows of earlier deployments is stored.
-        self.metrics.iter_mut().for_each(|reader| reader.carried = None);
-        let sums = self.metrics.iter_mut().filter_map(|reader| reader.sum.as_mut());
+        self.metrics
+            .iter_mut()
+            .for_each(|reader| reader.carried = None);
+        let sums = self
+            .metrics
+            .iter_mut()
+            .filter_map(|reader| reader.sum.as_mut());
         sums.for_each(|sum| sum.rows.note_changes(listed.seq()));
         crash::point("listed");
         Ok(listed)
@@ -134,7 +161,9 @@ impl OpenWindow {
     /// Returns the grace period of the flip; `None` if there was nothing to empty.
     pub fn empty(&mut self) -> Result<Option<Duration>, CloseError> {
         let end = self.attached.epoch.closed();
-        let Some(quiesced) = self.attached.flipped() else { return Ok(None) };
+        let Some(quiesced) = self.attached.flipped() else {
+            return Ok(None);
+        };
         let grace_period = quiesced.quiesced;
         crash::point("stored");
         quiesced.begin_clearing();
@@ -176,11 +205,13 @@ pub struct New {
     head: WindowHead,
 }
 
-/// Returns the changes in the sums of these metrics since the newest window, and the number of that window; `None` if the next
-/// window must have whole sums.
+/// Returns the changes in the sums of these metrics since the newest window, and the number of that
+/// window; `None` if the next window must have whole sums.
 fn changes(windows: &Windows, placed: &[(usize, &MetricState)]) -> Option<(u64, ChangedSums)> {
     let since = windows.base_of_changes()?;
-    let sums = placed.iter().filter_map(|(place, reader)| Some((*place, reader.sum.as_ref()?)));
+    let sums = placed
+        .iter()
+        .filter_map(|(place, reader)| Some((*place, reader.sum.as_ref()?)));
     Some((since, sum::changes(sums, since)?))
 }
 
@@ -190,9 +221,15 @@ fn write_changes(
     file: &mut WindowWriter,
 ) -> Result<(), CloseError> {
     for (place, changes) in changes {
-        let tables = [(*place, &changes.rows), (head.place_of_changes(*place), &changes.places())];
+        let tables = [
+            (*place, &changes.rows),
+            (head.place_of_changes(*place), &changes.places()),
+        ];
         // Most sums of a quiet window have no change, and a table without chunks is empty.
-        for (place, table) in tables.into_iter().filter(|(_, table)| **table != RawTable::default()) {
+        for (place, table) in tables
+            .into_iter()
+            .filter(|(_, table)| **table != RawTable::default())
+        {
             file.rows(place, table)?;
         }
         crash::point("summed");
@@ -205,7 +242,10 @@ fn write_ages(
     head: &WindowHead,
     file: &mut WindowWriter,
 ) -> Result<(), CloseError> {
-    for (place, reader) in placed.iter().filter(|(_, reader)| !reader.ages().is_empty()) {
+    for (place, reader) in placed
+        .iter()
+        .filter(|(_, reader)| !reader.ages().is_empty())
+    {
         file.rows(head.place_of_ages(*place), &ages_as_rows(reader.ages()))?;
     }
     Ok(())
@@ -231,14 +271,14 @@ enum CloseStep {
     Store,
     /// The window is on disk, and may also still be in the maps.
     Empty,
-    /// The window was on disk when the daemon began to empty its maps; since then the file was removed or
-    /// damaged.
+    /// The window was on disk when the daemon began to empty its maps; since then the file was
+    /// removed or damaged.
     EmptyWithoutFile,
 }
 
 impl CloseStep {
-    /// Returns the next step. `newest` is the number of the newest window on disk, and `epoch` the number of the window that
-    /// has ended.
+    /// Returns the next step. `newest` is the number of the newest window on disk, and `epoch` the
+    /// number of the window that has ended.
     fn of(newest: Option<u64>, epoch: u64, is_clearing: bool) -> Self {
         match (newest == Some(epoch), is_clearing) {
             (true, _) => Self::Empty,
@@ -258,10 +298,16 @@ enum Part {
 
 impl Part {
     fn of(metric: &MetricState, by: ClosedBy) -> Option<Self> {
-        Self::choose(metric.is_shown(), metric.extraction.resets(), metric.sum.is_some(), by)
+        Self::choose(
+            metric.is_shown(),
+            metric.extraction.resets(),
+            metric.sum.is_some(),
+            by,
+        )
     }
 
-    /// The clock closes windows without live metrics: the daemon reads these when a client asks for them.
+    /// The clock closes windows without live metrics: the daemon reads these when a client asks for
+    /// them.
     fn choose(is_shown: bool, resets: bool, has_sum: bool, by: ClosedBy) -> Option<Self> {
         match is_shown {
             true => (resets || by != ClosedBy::Schedule).then_some(Self::Shown),
@@ -290,12 +336,24 @@ mod tests {
     #[test]
     fn windows_have_what_is_reset_and_sums() {
         for by in [ClosedBy::Read, ClosedBy::Request, ClosedBy::Schedule] {
-            let live = if by == ClosedBy::Schedule { None } else { Some(Part::Shown) };
-            assert_eq!(Part::choose(true, false, false, by), live, "a live metric, closed by {by:?}");
+            let live = if by == ClosedBy::Schedule {
+                None
+            } else {
+                Some(Part::Shown)
+            };
+            assert_eq!(
+                Part::choose(true, false, false, by),
+                live,
+                "a live metric, closed by {by:?}"
+            );
             assert_eq!(Part::choose(true, true, false, by), Some(Part::Shown));
             assert_eq!(Part::choose(true, true, true, by), Some(Part::Shown));
             assert_eq!(Part::choose(false, true, true, by), Some(Part::Hidden));
-            assert_eq!(Part::choose(false, true, false, by), None, "hidden and only reset");
+            assert_eq!(
+                Part::choose(false, true, false, by),
+                None,
+                "hidden and only reset"
+            );
         }
     }
 }

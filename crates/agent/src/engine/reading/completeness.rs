@@ -1,4 +1,5 @@
-//! The completeness of a metric's map: its capacity, its entries, and the number of failed insertions.
+//! The completeness of a metric's map: its capacity, its entries, and the number of failed
+//! insertions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use crate::engine::error::CloseError;
 use crate::engine::reading::metric::MetricState;
 use crate::engine::reading::open::OpenWindow;
 
-/// Returns the completeness of a metric in the window that has ended, once all metrics have been gathered.
+/// Returns the completeness of a metric in the window that has ended, once all metrics have been
+/// gathered.
 pub fn at_close(
     metric: &MetricState,
     all: &[MetricState],
@@ -26,20 +28,29 @@ pub fn at_close(
         let carried = counter.carried.as_ref().map_or(0, number_of);
         lost += own + carried;
         total += counter.sum.as_ref().map_or(own, |sum| number_of(&sum.rows));
-        // The counter of a map that both twins share has no sum. It is never reset, unless a replacement begins anew.
+        // The counter of a map that both twins share has no sum. It is never reset, unless a
+        // replacement begins anew.
         is_reset &= counter.sum.is_some();
     }
     if !metric.losses.is_empty() {
-        let since = total.checked_sub(metric.lost_before.unwrap_or(0)).unwrap_or(total);
-        let losses = Losses { shown: if is_reset { lost } else { since }, total };
+        let since = total
+            .checked_sub(metric.lost_before.unwrap_or(0))
+            .unwrap_or(total);
+        let losses = Losses {
+            shown: if is_reset { lost } else { since },
+            total,
+        };
         completeness.losses = Some(metric.shown(losses));
     }
     Ok(completeness)
 }
 
-/// Returns the reasons why the ended window is approximate that its packets give, once all metrics are gathered. If a
-/// metric is cumulative, all packets so far count.
-pub fn unsure(all: &[MetricState], quiesced: &Quiesced<'_>) -> Result<BTreeSet<String>, CloseError> {
+/// Returns the reasons why the ended window is approximate that its packets give, once all metrics
+/// are gathered. If a metric is cumulative, all packets so far count.
+pub fn unsure(
+    all: &[MetricState],
+    quiesced: &Quiesced<'_>,
+) -> Result<BTreeSet<String>, CloseError> {
     let mut reasons = BTreeSet::new();
     for counter in all.iter().filter(|counter| is_unsure(&counter.request.map)) {
         let is_cumulative = |metric: &MetricState| {
@@ -47,7 +58,10 @@ pub fn unsure(all: &[MetricState], quiesced: &Quiesced<'_>) -> Result<BTreeSet<S
                 && metric.metric.direction == counter.metric.direction
                 && metric.metric.temporality == Temporality::Cumulative
         };
-        let so_far = counter.sum.as_ref().filter(|_| all.iter().any(is_cumulative));
+        let so_far = counter
+            .sum
+            .as_ref()
+            .filter(|_| all.iter().any(is_cumulative));
         let packets = match so_far {
             Some(sum) => number_of(&sum.rows),
             None => count(counter, |position| quiesced.map(position))?,
@@ -58,16 +72,21 @@ pub fn unsure(all: &[MetricState], quiesced: &Quiesced<'_>) -> Result<BTreeSet<S
 }
 
 fn unsure_in(counter: &MetricState) -> String {
-    format!("{}: {}", counter.metric.direction, exactness::unknown_headers())
+    format!(
+        "{}: {}",
+        counter.metric.direction,
+        exactness::unknown_headers()
+    )
 }
 
 impl MetricState {
     fn counters<'a>(&self, all: &'a [Self]) -> impl Iterator<Item = &'a Self> {
-        all.iter().filter(|reader| self.losses.contains(&reader.position))
+        all.iter()
+            .filter(|reader| self.losses.contains(&reader.position))
     }
 
-    /// Returns the metric with the number of insertions into its map that have failed so far. `map` returns the map of
-    /// a counter by its position. A counter that can't be read is left out.
+    /// Returns the metric with the number of insertions into its map that have failed so far. `map`
+    /// returns the map of a counter by its position. A counter that can't be read is left out.
     pub fn with_losses<'a>(
         &self,
         all: &[Self],
@@ -80,24 +99,33 @@ impl MetricState {
             Some(count(counter, &map).ok()? + before)
         });
         let totals: Option<Vec<u64>> = totals.collect();
-        let Some(totals) = totals.filter(|totals| !totals.is_empty()) else { return Arc::clone(metric) };
+        let Some(totals) = totals.filter(|totals| !totals.is_empty()) else {
+            return Arc::clone(metric);
+        };
         let total = totals.into_iter().sum();
-        let losses = Some(Losses { shown: total, total });
+        let losses = Some(Losses {
+            shown: total,
+            total,
+        });
         Arc::new(Metric::clone(metric).with(|head| head.completeness.losses = losses))
     }
 
-    /// Returns the losses for a document. Only a counter that each window resets shows the losses of that window
-    /// alone.
+    /// Returns the losses for a document. Only a counter that each window resets shows the losses
+    /// of that window alone.
     fn shown(&self, losses: Losses) -> Losses {
         match self.metric.temporality {
             Temporality::Window => losses,
-            Temporality::Cumulative | Temporality::Live => Losses { shown: losses.total, ..losses },
+            Temporality::Cumulative | Temporality::Live => Losses {
+                shown: losses.total,
+                ..losses
+            },
         }
     }
 }
 
 impl OpenWindow {
-    /// Returns the metric with the number of failed insertions so far. A counter that can't be read is left out.
+    /// Returns the metric with the number of failed insertions so far. A counter that can't be read
+    /// is left out.
     pub fn with_losses(&self, reader: &MetricState) -> Arc<Metric> {
         reader.with_losses(&self.metrics, |position| self.map_now(position))
     }
@@ -110,10 +138,13 @@ impl OpenWindow {
         }
     }
 
-    /// Returns the reasons that the packets so far give why numbers outside of windows are approximate.
+    /// Returns the reasons that the packets so far give why numbers outside of windows are
+    /// approximate.
     pub fn unsure_so_far(&self) -> BTreeSet<String> {
-        let live =
-            self.metrics.iter().filter(|reader| reader.sum.is_none() && is_unsure(&reader.request.map));
+        let live = self
+            .metrics
+            .iter()
+            .filter(|reader| reader.sum.is_none() && is_unsure(&reader.request.map));
         let is_counted = |counter: &&MetricState| {
             count(counter, |position| self.map_now(position)).is_ok_and(|packets| packets > 0)
         };
@@ -122,14 +153,22 @@ impl OpenWindow {
 
     /// Reads the losses at the end of the newest window from that window, unless they are known.
     pub fn know_losses(&mut self) {
-        if self.metrics.iter().any(|reader| reader.lost_before.is_none()) {
+        if self
+            .metrics
+            .iter()
+            .any(|reader| reader.lost_before.is_none())
+        {
             let newest = self.windows.newest().and_then(|newest| newest.open().ok());
-            note_losses(&mut self.metrics, newest.as_ref().map(|newest| &*newest.head));
+            note_losses(
+                &mut self.metrics,
+                newest.as_ref().map(|newest| &*newest.head),
+            );
         }
     }
 }
 
-/// Keeps the losses at the end of the window with this head. Returns the losses since the previous window.
+/// Keeps the losses at the end of the window with this head. Returns the losses since the previous
+/// window.
 pub fn note_losses(readers: &mut [MetricState], head: Option<&WindowHead>) -> u64 {
     let mut new = BTreeMap::new();
     for reader in readers {
@@ -161,6 +200,8 @@ fn number_of(rows: &Accumulator) -> u64 {
 
 /// Returns the number in the only row of a counter, or the sum over its interfaces.
 fn number(rows: &RawTable, layout: &TableLayout) -> u64 {
-    let numbers = rows.entries(layout).filter_map(|(_, value)| value.first_chunk().copied());
+    let numbers = rows
+        .entries(layout)
+        .filter_map(|(_, value)| value.first_chunk().copied());
     numbers.map(u64::from_ne_bytes).sum()
 }

@@ -1,5 +1,5 @@
-//! The metrics of one map. One reading of the map serves all of them, so that all metrics show the same moment, and no value is
-//! removed from the map twice.
+//! The metrics of one map. One reading of the map serves all of them, so that all metrics show the
+//! same moment, and no value is removed from the map twice.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -18,7 +18,10 @@ pub type RowSink<'a> = dyn FnMut(usize, &RawTable) -> io::Result<()> + 'a;
 
 /// Returns the index of the first metric of each map.
 pub fn groups(metrics: &[MetricState]) -> Vec<usize> {
-    let firsts = metrics.iter().enumerate().filter(|(index, metric)| metric.group == *index);
+    let firsts = metrics
+        .iter()
+        .enumerate()
+        .filter(|(index, metric)| metric.group == *index);
     firsts.map(|(index, _)| index).collect()
 }
 
@@ -26,9 +29,10 @@ fn members(metrics: &[MetricState], group: usize) -> impl Iterator<Item = &Metri
     metrics.iter().filter(move |metric| metric.group == group)
 }
 
-/// Moves rows that packets may change meanwhile, or that can only be popped, out of the map of a group into the journal
-/// of the window that has ended, and adds the window to the sums. `boot_time_ns` is the time of the boot by the wall
-/// clock, from which its times are measured. A second call changes nothing.
+/// Moves rows that packets may change meanwhile, or that can only be popped, out of the map of a
+/// group into the journal of the window that has ended, and adds the window to the sums.
+/// `boot_time_ns` is the time of the boot by the wall clock, from which its times are measured. A
+/// second call changes nothing.
 pub fn gather(
     metrics: &mut [MetricState],
     group: usize,
@@ -55,25 +59,33 @@ pub fn gather(
     Ok(())
 }
 
-/// Chooses the layout of a window with rows of earlier deployments. The head of the window contains the layout before all rows
-/// are added. The window has the layout of the map if the numbers fit, so that it has the same shape as other windows.
+/// Chooses the layout of a window with rows of earlier deployments. The head of the window contains
+/// the layout before all rows are added. The window has the layout of the map if the numbers fit,
+/// so that it has the same shape as other windows.
 fn fit_carried(
     metrics: &mut [MetricState],
     group: usize,
     quiesced: &Quiesced<'_>,
     boot_time_ns: i128,
 ) -> Result<(), CloseError> {
-    let is_with_more =
-        |metric: &MetricState| metric.group == group && metric.sum.is_none() && metric.carried.is_some();
+    let is_with_more = |metric: &MetricState| {
+        metric.group == group && metric.sum.is_none() && metric.carried.is_some()
+    };
     if !metrics.iter().any(is_with_more) {
         return Ok(());
     }
     // The rows of a journal are not merged with other rows.
     let is_drained = members(metrics, group).any(MetricState::is_drained);
     let maps = Arc::clone(&metrics[group].maps);
-    let rows = if is_drained { None } else { Some(maps.read(|position| quiesced.map(position))?) };
+    let rows = if is_drained {
+        None
+    } else {
+        Some(maps.read(|position| quiesced.map(position))?)
+    };
     for metric in metrics.iter_mut().filter(|metric| is_with_more(metric)) {
-        let Some(carried) = &mut metric.carried else { continue };
+        let Some(carried) = &mut metric.carried else {
+            continue;
+        };
         metric.carried_fits = rows.as_ref().is_some_and(|rows| {
             let mut all = carried.clone();
             all.add(rows, 0, boot_time_ns);
@@ -86,8 +98,9 @@ fn fit_carried(
     Ok(())
 }
 
-/// Passes on the rows of a window after [`gather`] to the metrics of a group, each with its place in the window. `first` is the
-/// first metric of the group. The map or its journal keeps the rows until [`clear`].
+/// Passes on the rows of a window after [`gather`] to the metrics of a group, each with its place
+/// in the window. `first` is the first metric of the group. The map or its journal keeps the rows
+/// until [`clear`].
 pub fn window(
     metrics: &[(usize, &MetricState)],
     first: &MetricState,
@@ -123,7 +136,11 @@ fn read_maps(
     out: &mut RowSink<'_>,
 ) -> Result<(), CloseError> {
     let maps = &first.maps;
-    let each = || maps.maps.iter().filter_map(|of| Some((of, quiesced.map(of.position)?)));
+    let each = || {
+        maps.maps
+            .iter()
+            .filter_map(|of| Some((of, quiesced.map(of.position)?)))
+    };
     if read.iter().any(|(_, metric)| metric.is_drained()) {
         for (place, metric) in read {
             if let Some(carried) = &metric.carried {
@@ -131,14 +148,17 @@ fn read_maps(
             }
         }
         let mut to_all = |rows: &RawTable| {
-            read.iter().try_for_each(|(place, metric)| match &metric.carried {
-                Some(carried) => out(*place, &carried.converted(rows, boot_time_ns)),
-                None => out(*place, rows),
-            })
+            read.iter()
+                .try_for_each(|(place, metric)| match &metric.carried {
+                    Some(carried) => out(*place, &carried.converted(rows, boot_time_ns)),
+                    None => out(*place, rows),
+                })
         };
         for (of, map) in each() {
             let mut named = |rows: &RawTable| to_all(&of.named(rows, &maps.layout));
-            written(&mut named, |sink| map.read_drained(&quiesced.journal(of.position), sink))?;
+            written(&mut named, |sink| {
+                map.read_drained(&quiesced.journal(of.position), sink)
+            })?;
         }
     } else if read.iter().any(|(_, metric)| metric.carried.is_some()) {
         let rows = maps.read(|position| quiesced.map(position))?;
@@ -164,9 +184,13 @@ fn read_maps(
     Ok(())
 }
 
-/// Removes the content of the stored window: empties the map at rest, or removes the journal. A map that packets change and
-/// that no document shows is also emptied.
-pub fn clear(metrics: &[MetricState], group: usize, quiesced: &Quiesced<'_>) -> Result<(), CloseError> {
+/// Removes the content of the stored window: empties the map at rest, or removes the journal. A map
+/// that packets change and that no document shows is also emptied.
+pub fn clear(
+    metrics: &[MetricState],
+    group: usize,
+    quiesced: &Quiesced<'_>,
+) -> Result<(), CloseError> {
     let is_drained = members(metrics, group).any(MetricState::is_drained);
     let is_emptied = |metric: &MetricState| match metric.extraction {
         Extraction::Clear => true,
@@ -206,7 +230,9 @@ fn pieces(
 /// Passes on the rows that `read` reads to `out`.
 fn written(
     out: &mut dyn FnMut(&RawTable) -> io::Result<()>,
-    read: impl FnOnce(&mut dyn FnMut(&mut RawTable) -> ControlFlow<()>) -> Result<ControlFlow<()>, KernelError>,
+    read: impl FnOnce(
+        &mut dyn FnMut(&mut RawTable) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, KernelError>,
 ) -> Result<(), CloseError> {
     let mut failed = None;
     let mut sink = |chunk: &mut RawTable| match out(chunk) {

@@ -1,4 +1,5 @@
-//! One metric of a running probe: the place of its content, and the rows that are kept outside of its map.
+//! One metric of a running probe: the place of its content, and the rows that are kept outside of
+//! its map.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,7 +13,9 @@ use twinprobe_ebpf_common::{
     TableLayout, Temporality,
 };
 use twinprobe_exporter::{Accumulator, Metric};
-use twinprobe_kernel::{Extraction, KernelError, LoadedDirection, MapPlan, MetricMap, MetricSource};
+use twinprobe_kernel::{
+    Extraction, KernelError, LoadedDirection, MapPlan, MetricMap, MetricSource,
+};
 
 use crate::engine::reading::sum::{self, Sum};
 use twinprobe_config::{MetricConfig, ProbeConfig};
@@ -28,10 +31,11 @@ pub struct MetricMaps {
 /// The place of a map.
 #[derive(Clone, Debug)]
 pub struct MapOfInterface {
-    /// The index of the direction among the attached directions, and the index of the metric in that direction.
+    /// The index of the direction among the attached directions, and the index of the metric in
+    /// that direction.
     pub position: (usize, usize),
-    /// The interface of a map that serves only one, as the name for its rows; `None` if the map serves all
-    /// interfaces.
+    /// The interface of a map that serves only one, as the name for its rows; `None` if the map
+    /// serves all interfaces.
     pub interface: Option<String>,
 }
 
@@ -41,16 +45,28 @@ impl MetricMaps {
         self.maps.iter().any(|map| map.interface.is_some())
     }
 
-    /// Reads all maps. `map` returns a map by its position. Maps for which it returns `None` are left out.
+    /// Reads all maps. `map` returns a map by its position. Maps for which it returns `None` are
+    /// left out.
     pub fn read<'a>(
         &self,
         map: impl Fn((usize, usize)) -> Option<&'a MetricMap>,
     ) -> Result<RawTable, KernelError> {
-        if let [MapOfInterface { position, interface: None }] = self.maps[..] {
-            return map(position).map_or_else(|| Ok(RawTable::default()), |map| map.read(AfterRead::Keep));
+        if let [
+            MapOfInterface {
+                position,
+                interface: None,
+            },
+        ] = self.maps[..]
+        {
+            return map(position)
+                .map_or_else(|| Ok(RawTable::default()), |map| map.read(AfterRead::Keep));
         }
         let mut all = RawTable::default();
-        for (of, map) in self.maps.iter().filter_map(|of| Some((of, map(of.position)?))) {
+        for (of, map) in self
+            .maps
+            .iter()
+            .filter_map(|of| Some((of, map(of.position)?)))
+        {
             all.append(&of.named(&map.read(AfterRead::Keep)?, &self.layout));
         }
         Ok(all)
@@ -70,10 +86,11 @@ impl MapOfInterface {
 /// The state of one metric, and the place of its content.
 #[derive(Debug)]
 pub struct MetricState {
-    /// The index of the direction among the attached directions, and the index of the metric in that direction.
+    /// The index of the direction among the attached directions, and the index of the metric in
+    /// that direction.
     pub position: (usize, usize),
-    /// The index of the first metric that reads the same map, among all metrics of the probe that have a layout. One
-    /// reading serves all metrics of a map.
+    /// The index of the first metric that reads the same map, among all metrics of the probe that
+    /// have a layout. One reading serves all metrics of a map.
     pub group: usize,
     /// True if both directions use the map.
     pub common: bool,
@@ -88,7 +105,8 @@ pub struct MetricState {
     /// True if the window that has ended fits into the layout of the map together with these rows.
     pub carried_fits: bool,
     pub extraction: Extraction,
-    /// The positions of the counters of failed insertions into the map: one for each direction that uses it.
+    /// The positions of the counters of failed insertions into the map: one for each direction that
+    /// uses it.
     pub losses: Vec<(usize, usize)>,
     /// The sum of these counters at the end of the last window, if it is known.
     pub lost_before: Option<u64>,
@@ -108,16 +126,26 @@ impl MetricState {
 }
 
 /// The help text of a map that no metric shows.
-const LOSSES: &str = "Insertions and events that found no room. No metric shows the entries of this map";
+const LOSSES: &str =
+    "Insertions and events that found no room. No metric shows the entries of this map";
 
 /// The layout of metrics without rows: events, and metrics that only have losses.
 const fn no_rows(kind: MapKind) -> TableLayout {
-    TableLayout { kind, key: Layout::opaque(0), value: Layout::opaque(0), slots: 1, inner: None }
+    TableLayout {
+        kind,
+        key: Layout::opaque(0),
+        value: Layout::opaque(0),
+        slots: 1,
+        inner: None,
+    }
 }
 
-/// Returns the state of each metric that has a layout or a counter of losses. Refuses settings that do not fit the
-/// map.
-pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<MetricState>, Rejection> {
+/// Returns the state of each metric that has a layout or a counter of losses. Refuses settings that
+/// do not fit the map.
+pub fn readers(
+    config: &ProbeConfig,
+    loaded: &[LoadedDirection],
+) -> Result<Vec<MetricState>, Rejection> {
     let mut readers: Vec<MetricState> = Vec::new();
     let mut findings = Vec::new();
     let subsystem = &config.subsystem;
@@ -126,7 +154,8 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
     let directions = config.directions().count();
     for (at, ((direction, config), own)) in config.directions().zip(loaded).enumerate() {
         for (index, planned) in own.plan.metrics.iter().enumerate() {
-            // The counters of losses, and maps that no metric shows, come after the metrics of the configuration.
+            // The counters of losses, and maps that no metric shows, come after the metrics of the
+            // configuration.
             let other = || MetricConfig {
                 help: Some(LOSSES.to_owned()),
                 ..MetricConfig::new(planned.request.clone())
@@ -138,26 +167,45 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
             let is_losses = matches!(planned.source, MetricSource::Losses(_));
             let counters = loaded.iter().enumerate().filter_map(|(direction, loaded)| {
                 let is_of = direction % directions == at || common && !is_losses;
-                Some((direction, *loaded.plan.counters.get(&planned.request.map).filter(|_| is_of)?))
+                Some((
+                    direction,
+                    *loaded
+                        .plan
+                        .counters
+                        .get(&planned.request.map)
+                        .filter(|_| is_of)?,
+                ))
             });
             let losses: Vec<(usize, usize)> = counters.collect();
             let events = EventKind::from_bpf_type(spec.map_type).filter(|_| !losses.is_empty());
             let kind = MapKind::from_bpf_type(spec.map_type).filter(|_| is_losses);
-            let without_rows = || Some(Arc::new(no_rows(events.map(|_| MapKind::Global).or(kind)?)));
-            let Some(plain) = planned.layout().cloned().or_else(without_rows) else { continue };
+            let without_rows =
+                || Some(Arc::new(no_rows(events.map(|_| MapKind::Global).or(kind)?)));
+            let Some(plain) = planned.layout().cloned().or_else(without_rows) else {
+                continue;
+            };
             let of_interface = |(lane, interface): (usize, Option<&String>)| MapOfInterface {
                 position: (lane * directions + at, index),
                 interface: interface.cloned(),
             };
-            let each = own_interfaces.iter().flat_map(|names| names.iter()).map(Some);
+            let each = own_interfaces
+                .iter()
+                .flat_map(|names| names.iter())
+                .map(Some);
             let each: Vec<Option<&String>> = each.collect();
             let each = if each.is_empty() { vec![None] } else { each };
             let maps = each.into_iter().enumerate().map(of_interface).collect();
-            let maps = Arc::new(MetricMaps { maps, layout: Arc::clone(&plain) });
+            let maps = Arc::new(MetricMaps {
+                maps,
+                layout: Arc::clone(&plain),
+            });
             let key = metric.key_label.as_deref().unwrap_or("key");
             let names_interfaces = own_interfaces.is_some() && planned.layout().is_some();
-            let layout =
-                &if names_interfaces { Arc::new(plain.with_interface(key)) } else { Arc::clone(&plain) };
+            let layout = &if names_interfaces {
+                Arc::new(plain.with_interface(key))
+            } else {
+                Arc::clone(&plain)
+            };
             let extraction = planned.extraction;
             let temporality = match metric.request.counting {
                 Counting::Sum(_) => Temporality::Cumulative,
@@ -166,11 +214,13 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
                 Counting::Window(_) | Counting::Live => Temporality::Live,
             };
             let entries = spec.max_entries.saturating_mul(maps.maps.len() as u32);
-            let bounded = extraction != Extraction::Stream && layout.kind.family() != MapFamily::Global;
-            let sum = sum::sum(metric, entries as usize, layout).unwrap_or_else(|(field, message)| {
-                findings.push(planned.request.finding(field, message));
-                None
-            });
+            let bounded =
+                extraction != Extraction::Stream && layout.kind.family() != MapFamily::Global;
+            let sum =
+                sum::sum(metric, entries as usize, layout).unwrap_or_else(|(field, message)| {
+                    findings.push(planned.request.finding(field, message));
+                    None
+                });
             if let Some((field, message)) = unfit_for_series(metric, &plain) {
                 findings.push(planned.request.finding(field, message));
             }
@@ -202,7 +252,12 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
                     true => planned.elements.clone().beside_interface(key),
                     false => planned.elements.clone(),
                 },
-                ..MetricHead::new(direction, &metric.request.name, &metric.request.map, Arc::clone(layout))
+                ..MetricHead::new(
+                    direction,
+                    &metric.request.name,
+                    &metric.request.map,
+                    Arc::clone(layout),
+                )
             };
             readers.push(MetricState {
                 position: (at, index),
@@ -220,25 +275,43 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
             });
         }
     }
-    if findings.is_empty() { Ok(readers) } else { Err(Rejection { findings, log: None }) }
+    if findings.is_empty() {
+        Ok(readers)
+    } else {
+        Err(Rejection {
+            findings,
+            log: None,
+        })
+    }
 }
 
 /// Returns the setting that does not fit the map's keys, and the reason.
-fn unfit_for_series(metric: &MetricConfig, layout: &Arc<TableLayout>) -> Option<(&'static str, String)> {
+fn unfit_for_series(
+    metric: &MetricConfig,
+    layout: &Arc<TableLayout>,
+) -> Option<(&'static str, String)> {
     let (map, kind) = (&metric.request.map, layout.kind.name());
-    let field = if metric.key_label.is_some() { "key_label" } else { "max_series" };
+    let field = if metric.key_label.is_some() {
+        "key_label"
+    } else {
+        "max_series"
+    };
     if (metric.key_label.is_some() || metric.max_series.is_some()) && !layout.kind.has_keys() {
-        return Some((field, format!("{map} has no keys, since it is of type {kind}; leave {field} out")));
+        return Some((
+            field,
+            format!("{map} has no keys, since it is of type {kind}; leave {field} out"),
+        ));
     }
     if let Some(path) = &metric.series_by
         && let Err(message) = check_number(&layout.inner.as_ref().unwrap_or(layout).value, path)
     {
         return Some(("series_by", message));
     }
-    let has_parts =
-        matches!(layout.key.shape, Shape::Struct(_) | Shape::Union(_)) && layout.key.render.is_none();
+    let has_parts = matches!(layout.key.shape, Shape::Struct(_) | Shape::Union(_))
+        && layout.key.render.is_none();
     (metric.key_label.is_some() && (has_parts || layout.inner.is_some())).then(|| {
-        let message = format!("the key of {map} has parts, whose names are the labels; leave key_label out");
+        let message =
+            format!("the key of {map} has parts, whose names are the labels; leave key_label out");
         ("key_label", message)
     })
 }
@@ -259,6 +332,9 @@ fn check_number(value: &Layout, path: &str) -> Result<(), String> {
         [one] if one.is_empty() => {
             format!("the value has no number {path}: it is a number itself; leave series_by out")
         }
-        _ => format!("the value has no number {path}; it has {}", paths.join(", ")),
+        _ => format!(
+            "the value has no number {path}; it has {}",
+            paths.join(", ")
+        ),
     })
 }

@@ -1,5 +1,5 @@
-//! The rows of a metric outside its map: the sum of all windows so far, and the rows of the open window that
-//! earlier deployments have counted.
+//! The rows of a metric outside its map: the sum of all windows so far, and the rows of the open
+//! window that earlier deployments have counted.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -31,7 +31,12 @@ impl MetricState {
 
     /// Returns the status of a sum whose entries come and go; `None` if the metric has no such sum.
     pub fn sum_status(&self) -> Option<SumStatus> {
-        let Sum { rows, max_entries, dropped, .. } = self.sum.as_ref()?;
+        let Sum {
+            rows,
+            max_entries,
+            dropped,
+            ..
+        } = self.sum.as_ref()?;
         Some(SumStatus {
             direction: self.metric.direction,
             metric: self.metric.name.clone(),
@@ -41,27 +46,42 @@ impl MetricState {
         })
     }
 
-    /// Returns the fields that are not added when two values are joined; `None` if all fields are added, or if the
-    /// metric is not shown.
+    /// Returns the fields that are not added when two values are joined; `None` if all fields are
+    /// added, or if the metric is not shown.
     pub fn join_status(&self) -> Option<JoinStatus> {
-        let layout = self.metric.layout.inner.as_ref().unwrap_or(&self.metric.layout);
+        let layout = self
+            .metric
+            .layout
+            .inner
+            .as_ref()
+            .unwrap_or(&self.metric.layout);
         let rules = self.request.rules().cloned().unwrap_or_default();
         let mut fields = BTreeMap::new();
         Leaves::new(&layout.value, &mut |path, meaning| {
             let rule = rules.join(path, meaning).rule;
-            (rule != MergeRule::Sum).then(|| fields.insert(path.to_owned(), rule)).map(drop)
+            (rule != MergeRule::Sum)
+                .then(|| fields.insert(path.to_owned(), rule))
+                .map(drop)
         });
         let (direction, metric) = (self.metric.direction, self.metric.name.clone());
-        (self.is_shown() && !fields.is_empty()).then_some(JoinStatus { direction, metric, fields })
+        (self.is_shown() && !fields.is_empty()).then_some(JoinStatus {
+            direction,
+            metric,
+            fields,
+        })
     }
 
-    /// Returns the rows that are kept outside of the map, with the rows `open`, which belong to the open window.
+    /// Returns the rows that are kept outside of the map, with the rows `open`, which belong to the
+    /// open window.
     pub fn parts(&self, open: &[Remains]) -> Vec<BaselinePart> {
         let mut carried = self.carried.clone();
         for rows in open.iter().filter_map(|remains| self.of_remains(remains)) {
             self.carry(&mut carried, &rows, &self.metric.layout);
         }
-        let sum = self.sum.as_ref().map(|sum| (PartContent::Sum, &sum.rows, sum.dropped));
+        let sum = self
+            .sum
+            .as_ref()
+            .map(|sum| (PartContent::Sum, &sum.rows, sum.dropped));
         let carried = carried.as_ref().map(|rows| (PartContent::Open, rows, 0));
         let part = |(content, rows, dropped): (PartContent, &Accumulator, u64)| BaselinePart {
             direction: self.metric.direction,
@@ -71,14 +91,18 @@ impl MetricState {
             through: self.sum.as_ref().map_or(0, |sum| sum.through),
             layout: Arc::clone(rows.layout()),
             rows: rows.table().clone(),
-            ages: if content == PartContent::Sum { rows.ages().to_vec() } else { Vec::new() },
+            ages: if content == PartContent::Sum {
+                rows.ages().to_vec()
+            } else {
+                Vec::new()
+            },
             dropped,
         };
         sum.into_iter().chain(carried).map(part).collect()
     }
 
-    /// Replaces the rows that are kept outside of the map with `parts`, the base after window `through`. Returns
-    /// false if some parts do not fit the layout.
+    /// Replaces the rows that are kept outside of the map with `parts`, the base after window
+    /// `through`. Returns false if some parts do not fit the layout.
     pub fn go_on(&mut self, through: u64, parts: &[BaselinePart]) -> bool {
         self.carried = None;
         if let Some(sum) = &mut self.sum {
@@ -93,22 +117,34 @@ impl MetricState {
         fits
     }
 
-    /// Returns the part with which the metric continues: the part with its name, else the first part of its
-    /// map.
-    fn own_of<'a>(&self, parts: &'a [BaselinePart], content: PartContent) -> Option<&'a BaselinePart> {
+    /// Returns the part with which the metric continues: the part with its name, else the first
+    /// part of its map.
+    fn own_of<'a>(
+        &self,
+        parts: &'a [BaselinePart],
+        content: PartContent,
+    ) -> Option<&'a BaselinePart> {
         let is_own = |part: &&BaselinePart| {
             let is_of_map = part.map == self.metric.map && part.content == content;
             is_of_map && (part.direction == self.metric.direction || self.common)
         };
         let is_other = |part: &&BaselinePart| {
-            let named = part.metric.as_ref().is_none_or(|name| *name == self.metric.name);
+            let named = part
+                .metric
+                .as_ref()
+                .is_none_or(|name| *name == self.metric.name);
             (!named, part.direction != self.metric.direction)
         };
         parts.iter().filter(is_own).min_by_key(is_other)
     }
 
     fn go_on_with(&mut self, part: &BaselinePart) -> bool {
-        let BaselinePart { rows, layout, through, .. } = part;
+        let BaselinePart {
+            rows,
+            layout,
+            through,
+            ..
+        } = part;
         // The replaced deployment may have named no interfaces, or more interfaces than this one.
         let adapted = rows.with_interfaces_of(layout, &self.metric.layout);
         let adapted = adapted.filter(|_| layout.key != self.metric.layout.key || is_popped(layout));
@@ -119,11 +155,15 @@ impl MetricState {
         if part.content == PartContent::Open {
             return self.add_open(rows, layout);
         }
-        let Some(sum) = &mut self.sum else { return true };
-        // Times since the boot are only in baselines of earlier versions, which do not name the boot.
+        let Some(sum) = &mut self.sum else {
+            return true;
+        };
+        // Times since the boot are only in baselines of earlier versions, which do not name the
+        // boot.
         let fits = sum.rows.add_of(rows, layout, *through, monotonic_zero_ns());
         sum.through = *through;
-        // An adaptation that drops the names of interfaces can merge rows. Then the ages belong to other rows.
+        // An adaptation that drops the names of interfaces can merge rows. Then the ages belong to
+        // other rows.
         if !is_adapted || sum.rows.ages().len() == part.ages.len() {
             sum.rows.set_ages(&part.ages);
         }
@@ -147,13 +187,20 @@ impl MetricState {
         }
     }
 
-    /// Adds the rows that are kept outside of the map to `rows`, which come from the map with this name and
-    /// layout.
+    /// Adds the rows that are kept outside of the map to `rows`, which come from the map with this
+    /// name and layout.
     pub fn with_more(&self, map: &str, layout: &TableLayout, mut rows: RawTable) -> RawTable {
-        let known = self.sum.as_ref().map(|sum| &sum.rows).or(self.carried.as_ref());
+        let known = self
+            .sum
+            .as_ref()
+            .map(|sum| &sum.rows)
+            .or(self.carried.as_ref());
         // The map of one interface can't take rows of all interfaces.
-        let known = known.filter(|_| map == self.request.map_name() && !self.maps.name_interfaces());
-        let Some(mut all) = known.cloned() else { return rows };
+        let known =
+            known.filter(|_| map == self.request.map_name() && !self.maps.name_interfaces());
+        let Some(mut all) = known.cloned() else {
+            return rows;
+        };
         if let (Some(_), Some(carried)) = (&self.sum, &self.carried) {
             all.add_of(carried.table(), carried.layout(), 0, 0);
         }
@@ -162,8 +209,13 @@ impl MetricState {
             all.add(&rows, 0, boot_time);
             return all.narrowed(boot_time);
         };
-        if let Some(bytes) = variable_of(layout, variable).filter(|bytes| bytes.end <= rows.values.len()) {
-            let value = RawTable { values: rows.values[bytes.clone()].to_vec(), ..RawTable::default() };
+        if let Some(bytes) =
+            variable_of(layout, variable).filter(|bytes| bytes.end <= rows.values.len())
+        {
+            let value = RawTable {
+                values: rows.values[bytes.clone()].to_vec(),
+                ..RawTable::default()
+            };
             all.add(&value, 0, boot_time);
             rows.values[bytes].copy_from_slice(&all.narrowed(boot_time).values);
         }
@@ -177,14 +229,20 @@ impl MetricState {
 
     fn of_remains(&self, remains: &Remains) -> Option<RawTable> {
         let is_own = remains.direction == self.metric.direction.name() || self.common;
-        let rows = is_own.then(|| remains_for(&self.metric.map, remains, &self.maps.layout)).flatten()?;
+        let rows = is_own
+            .then(|| remains_for(&self.metric.map, remains, &self.maps.layout))
+            .flatten()?;
         Some(match self.maps.name_interfaces() {
-            true => rows.with_interface(&self.maps.layout, remains.interface.as_deref().unwrap_or_default()),
+            true => rows.with_interface(
+                &self.maps.layout,
+                remains.interface.as_deref().unwrap_or_default(),
+            ),
             false => rows,
         })
     }
 
-    /// Adds rows that belong to the open window and are in no map. Returns false if they do not fit.
+    /// Adds rows that belong to the open window and are in no map. Returns false if they do not
+    /// fit.
     fn add_open(&mut self, rows: &RawTable, of: &TableLayout) -> bool {
         let mut carried = self.carried.take();
         let fits = self.carry(&mut carried, rows, of);
@@ -193,16 +251,19 @@ impl MetricState {
     }
 
     fn carry(&self, carried: &mut Option<Accumulator>, rows: &RawTable, of: &TableLayout) -> bool {
-        // Packets change other maps while a journal takes their content, so this code adds the rows to such a
-        // map itself.
+        // Packets change other maps while a journal takes their content, so this code adds the rows
+        // to such a map itself.
         let popped = self.metric.layout.kind.family() == MapFamily::Fifo;
-        if self.extraction != Extraction::Clear && !(self.extraction == Extraction::Drain && popped) {
+        if self.extraction != Extraction::Clear && !(self.extraction == Extraction::Drain && popped)
+        {
             return true;
         }
         let rules = self.request.rules().cloned().unwrap_or_default();
         let none = || Accumulator::new(Arc::clone(&self.metric.layout), &rules).ok();
         *carried = carried.take().or_else(none);
-        carried.as_mut().is_none_or(|carried| carried.add_of(rows, of, 0, monotonic_zero_ns()))
+        carried
+            .as_mut()
+            .is_none_or(|carried| carried.add_of(rows, of, 0, monotonic_zero_ns()))
     }
 
     /// Returns the layout of the rows in a window of the metric.
@@ -214,11 +275,12 @@ impl MetricState {
 
     /// Tells whether the sum of the metric lacks the window of `epoch`.
     pub fn awaits(&self, epoch: u64) -> bool {
-        self.extraction == Extraction::Clear && self.sum.as_ref().is_some_and(|sum| sum.through != epoch)
+        self.extraction == Extraction::Clear
+            && self.sum.as_ref().is_some_and(|sum| sum.through != epoch)
     }
 
-    /// Adds the window of `epoch` to the sum if the sum [awaits](Self::awaits) it. The map has the window's
-    /// rows as well.
+    /// Adds the window of `epoch` to the sum if the sum [awaits](Self::awaits) it. The map has the
+    /// window's rows as well.
     pub fn sum_up(&mut self, window: &RawTable, epoch: u64, boot_time_ns: i128) {
         if !self.awaits(epoch) {
             return;
@@ -240,15 +302,23 @@ fn remains_for(map: &str, remains: &Remains, layout: &TableLayout) -> Option<Raw
     if map == remains.map {
         return Some(remains.rows.clone());
     }
-    let (_, name) = map.split_once(':').filter(|(section, _)| *section == remains.map)?;
-    let bytes = variable_of(&remains.layout, name).filter(|bytes| bytes.len() == layout.value.size)?;
+    let (_, name) = map
+        .split_once(':')
+        .filter(|(section, _)| *section == remains.map)?;
+    let bytes =
+        variable_of(&remains.layout, name).filter(|bytes| bytes.len() == layout.value.size)?;
     let values = remains.rows.values.get(bytes)?.to_vec();
-    Some(RawTable { values, ..RawTable::default() })
+    Some(RawTable {
+        values,
+        ..RawTable::default()
+    })
 }
 
 /// Returns the bytes of a variable in the value of its section.
 fn variable_of(section: &TableLayout, name: &str) -> Option<Range<usize>> {
-    let Shape::Struct(variables) = &section.value.shape else { return None };
+    let Shape::Struct(variables) = &section.value.shape else {
+        return None;
+    };
     let variable = variables.iter().find(|variable| variable.name == name)?;
     let start = variable.bit_offset / 8;
     Some(start..start + variable.layout.size)

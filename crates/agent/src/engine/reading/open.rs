@@ -11,15 +11,16 @@ use twinprobe_windows::Windows;
 use crate::engine::deploy::lineage::EarlierSerial;
 use crate::engine::reading::metric::MetricState;
 
-/// The window in which packets are counted now: its twins, the rows that are kept outside of their maps, and the
-/// store of closed windows.
+/// The window in which packets are counted now: its twins, the rows that are kept outside of their
+/// maps, and the store of closed windows.
 #[derive(Debug)]
 pub struct OpenWindow {
     pub attached: Attached,
     pub metrics: Vec<MetricState>,
     /// The start of the window.
     pub opened: Moment,
-    /// The deployment whose base could not be read so far. No window is closed before the base is read.
+    /// The deployment whose base could not be read so far. No window is closed before the base is
+    /// read.
     pub awaited: Option<EarlierSerial>,
     pub windows: Arc<Windows>,
     /// The status of the sums, which can be read without waiting for a reading.
@@ -39,13 +40,26 @@ impl OpenWindow {
     ) -> Self {
         let opened = attached.epoch.opened();
         let (sums, revision) = Default::default();
-        let open = Self { attached, metrics, opened, awaited, windows, sums, revision, is_inherited: false };
+        let open = Self {
+            attached,
+            metrics,
+            opened,
+            awaited,
+            windows,
+            sums,
+            revision,
+            is_inherited: false,
+        };
         open.show_sums();
         open
     }
 
     pub fn show_sums(&self) {
-        let sums = self.metrics.iter().filter_map(MetricState::sum_status).collect();
+        let sums = self
+            .metrics
+            .iter()
+            .filter_map(MetricState::sum_status)
+            .collect();
         *self.sums.lock() = sums;
     }
 
@@ -58,9 +72,14 @@ impl OpenWindow {
         }
     }
 
-    /// Tells whether a reading of the probe closes windows: true if it resets the map of any metric.
+    /// Tells whether a reading of the probe closes windows: true if it resets the map of any
+    /// metric.
     pub fn resets(&self) -> bool {
-        let mut metrics = self.attached.directions.iter().flat_map(|loaded| &loaded.plan.metrics);
+        let mut metrics = self
+            .attached
+            .directions
+            .iter()
+            .flat_map(|loaded| &loaded.plan.metrics);
         metrics.any(|metric| metric.extraction.resets())
     }
 }

@@ -15,7 +15,8 @@ pub struct Sum {
     pub rows: Accumulator,
     /// The last window in the sum.
     pub through: u64,
-    /// The largest number of entries that the sum may have, if entries come and go with the traffic.
+    /// The largest number of entries that the sum may have, if entries come and go with the
+    /// traffic.
     pub max_entries: Option<usize>,
     /// The number of entries dropped so far because the sum was full.
     pub dropped: u64,
@@ -23,20 +24,24 @@ pub struct Sum {
     pub used: u64,
     /// The time after which an entry is dropped if no window has it.
     expires: Option<Duration>,
-    /// The ends of the windows within that time, oldest first. If windows end close together, only some of them are
-    /// listed.
+    /// The ends of the windows within that time, oldest first. If windows end close together, only
+    /// some of them are listed.
     ends: VecDeque<(u64, Instant)>,
 }
 
 /// The changes of sums in a window, each with the place of its metric.
 pub type ChangedSums = Vec<(usize, TableChanges)>;
 
-/// The number of bytes that changes must save to be worth storing: the store has pages of this size.
+/// The number of bytes that changes must save to be worth storing: the store has pages of this
+/// size.
 const SAVED: usize = 4096;
 
-/// Returns the changes in all sums since window number `since`; `None` if the changes are not known, or if whole sums need
-/// little more room.
-pub fn changes<'a>(sums: impl Iterator<Item = (usize, &'a Sum)>, since: u64) -> Option<ChangedSums> {
+/// Returns the changes in all sums since window number `since`; `None` if the changes are not
+/// known, or if whole sums need little more room.
+pub fn changes<'a>(
+    sums: impl Iterator<Item = (usize, &'a Sum)>,
+    since: u64,
+) -> Option<ChangedSums> {
     let (mut whole, mut changed, mut all) = (0, 0, Vec::new());
     for (place, sum) in sums {
         let changes = sum.rows.changes(since)?;
@@ -57,27 +62,32 @@ impl Sum {
     }
 
     pub fn drop_surplus(&mut self) {
-        let dropped = self.max_entries.map_or(0, |entries| self.rows.bound(entries));
+        let dropped = self
+            .max_entries
+            .map_or(0, |entries| self.rows.bound(entries));
         self.dropped += dropped as u64;
     }
 
-    /// Drops the entries that no window has had for too long. Called once window `seq` has ended. Windows before the first
-    /// one that this daemon closes count as if they had ended just now.
+    /// Drops the entries that no window has had for too long. Called once window `seq` has ended.
+    /// Windows before the first one that this daemon closes count as if they had ended just now.
     pub fn drop_expired(&mut self, seq: u64, now: Instant) {
         let Some(expires) = self.expires else { return };
         if self.ends.is_empty() {
             self.ends.push_back((seq.saturating_sub(1), now));
         }
         self.ends.push_back((seq, now));
-        // Ends of windows that are closer together than this are merged: otherwise short windows would fill the memory.
-        // An entry may stay longer by the same time.
+        // Ends of windows that are closer together than this are merged: otherwise short windows
+        // would fill the memory. An entry may stay longer by the same time.
         if let Some(at) = self.ends.len().checked_sub(3)
             && now.duration_since(self.ends[at].1) < expires / 64
         {
             self.ends.remove(at + 1);
         }
         let mut gone = None;
-        while let Some((seq, _)) = self.ends.pop_front_if(|(_, end)| now.duration_since(*end) > expires) {
+        while let Some((seq, _)) = self
+            .ends
+            .pop_front_if(|(_, end)| now.duration_since(*end) > expires)
+        {
             gone = Some(seq);
         }
         if let Some(seq) = gone {
@@ -93,10 +103,15 @@ pub fn sum(
     layout: &Arc<TableLayout>,
 ) -> Result<Option<Sum>, (&'static str, String)> {
     // Rows popped from a queue are events, which do not add up: each event is shown once.
-    let Some(rules) = metric.request.rules().filter(|_| layout.kind.family() != MapFamily::Fifo) else {
+    let Some(rules) = metric
+        .request
+        .rules()
+        .filter(|_| layout.kind.family() != MapFamily::Fifo)
+    else {
         return Ok(None);
     };
-    let rows = Accumulator::new(Arc::clone(layout), rules).map_err(|error| ("merge", error.to_string()))?;
+    let rows = Accumulator::new(Arc::clone(layout), rules)
+        .map_err(|error| ("merge", error.to_string()))?;
     let map_entries = rows.has_ages().then_some(entries);
     if !rows.has_ages() && metric.sum.expires.is_some() {
         let (name, kind) = (&metric.request.map, layout.kind.name());
@@ -115,14 +130,25 @@ pub fn sum(
         }
         (Some(least), Some(entries)) if entries < least => {
             let name = &metric.request.map;
-            let message =
-                format!("one window of map {name} can have {least} entries; at least this number is needed");
+            let message = format!(
+                "one window of map {name} can have {least} entries; at least this number is needed"
+            );
             return Err(("sum_entries", message));
         }
-        (map_entries, entries) => entries.or(map_entries.map(|entries| entries.saturating_mul(SUM_ENTRIES))),
+        (map_entries, entries) => {
+            entries.or(map_entries.map(|entries| entries.saturating_mul(SUM_ENTRIES)))
+        }
     };
     let (expires, ends) = (metric.sum.expires, VecDeque::new());
-    Ok(Some(Sum { rows, through: 0, max_entries, dropped: 0, used: 0, expires, ends }))
+    Ok(Some(Sum {
+        rows,
+        through: 0,
+        max_entries,
+        dropped: 0,
+        used: 0,
+        expires,
+        ends,
+    }))
 }
 
 /// The default limit of a sum's entries, as a multiple of the entries of the metric's map.
@@ -136,14 +162,36 @@ mod tests {
 
     fn sum(expires: Duration) -> Sum {
         let (key, value) = (Layout::unsigned(1), Layout::unsigned(1));
-        let layout = TableLayout { kind: MapKind::Hash, key, value, slots: 1, inner: None };
+        let layout = TableLayout {
+            kind: MapKind::Hash,
+            key,
+            value,
+            slots: 1,
+            inner: None,
+        };
         let rows = Accumulator::new(Arc::new(layout), &MergeRules::default()).unwrap();
         let (expires, ends) = (Some(expires), VecDeque::new());
-        Sum { rows, through: 0, max_entries: None, dropped: 0, used: 0, expires, ends }
+        Sum {
+            rows,
+            through: 0,
+            max_entries: None,
+            dropped: 0,
+            used: 0,
+            expires,
+            ends,
+        }
     }
 
     fn close(sum: &mut Sum, seq: u64, keys: &[u8], now: Instant) -> Vec<u8> {
-        sum.rows.add(&RawTable { keys: keys.into(), values: keys.into(), ..RawTable::default() }, seq, 0);
+        sum.rows.add(
+            &RawTable {
+                keys: keys.into(),
+                values: keys.into(),
+                ..RawTable::default()
+            },
+            seq,
+            0,
+        );
         sum.drop_expired(seq, now);
         sum.rows.table().keys.clone()
     }
@@ -154,10 +202,18 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         assert_eq!(close(&mut sum, 5, &[1, 2], at(0)), [1, 2]);
         assert_eq!(close(&mut sum, 6, &[2, 3], at(6)), [1, 2, 3]);
-        assert_eq!(close(&mut sum, 7, &[], at(10)), [1, 2, 3], "not longer than the time");
+        assert_eq!(
+            close(&mut sum, 7, &[], at(10)),
+            [1, 2, 3],
+            "not longer than the time"
+        );
         assert_eq!(close(&mut sum, 8, &[], at(11)), [2, 3]);
         assert_eq!(close(&mut sum, 9, &[1], at(17)), [1]);
-        assert_eq!(sum.rows.table().values, 1_u64.to_le_bytes(), "it begins anew");
+        assert_eq!(
+            sum.rows.table().values,
+            1_u64.to_le_bytes(),
+            "it begins anew"
+        );
     }
 
     #[test]

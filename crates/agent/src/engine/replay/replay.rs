@@ -1,5 +1,5 @@
-//! A window over the packets of captures. A probe is loaded as for a deployment, but not attached, and sees each packet at the
-//! time at which it was captured.
+//! A window over the packets of captures. A probe is loaded as for a deployment, but not attached,
+//! and sees each packet at the time at which it was captured.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,7 +14,9 @@ use twinprobe_api::ConfigDocument;
 use twinprobe_capture::{Capture, CaptureError, LocalAddress};
 use twinprobe_ebpf_common::finding::{Finding, with_causes};
 use twinprobe_ebpf_common::metric::AfterRead;
-use twinprobe_ebpf_common::{Context, Direction, DocumentOrigin, MapFamily, RawTable, Replayed, Window};
+use twinprobe_ebpf_common::{
+    Context, Direction, DocumentOrigin, MapFamily, RawTable, Replayed, Window,
+};
 use twinprobe_kernel::clock::rfc3339;
 use twinprobe_kernel::{
     KernelError, LoadedDirection, MetricMap, ReplayClock, ReplayLane, TwinMap, stay_on_one_cpu,
@@ -33,9 +35,9 @@ use twinprobe_config::ProbeConfig;
 /// The uploaded captures of a replay.
 #[derive(Debug)]
 pub struct UploadedCaptures {
-    /// Packets of both directions, as far as the file or `local` shows the direction. Other packets belong to the ingress, or
-    /// to the egress if the configuration has only that. If there is also the file `egress`, all packets of this capture belong
-    /// to the ingress.
+    /// Packets of both directions, as far as the file or `local` shows the direction. Other packets
+    /// belong to the ingress, or to the egress if the configuration has only that. If there is also
+    /// the file `egress`, all packets of this capture belong to the ingress.
     pub capture: Option<File>,
     /// A file that contains packets of the egress only.
     pub egress: Option<File>,
@@ -50,8 +52,8 @@ pub struct ReplayedProbe {
     pub loaded: LoadedProbe,
 }
 
-/// A capture, the direction of all its packets if they have the same direction, and the direction of packets for which the
-/// capture shows no direction.
+/// A capture, the direction of all its packets if they have the same direction, and the direction
+/// of packets for which the capture shows no direction.
 pub struct Source {
     field: &'static str,
     capture: Capture,
@@ -77,8 +79,9 @@ impl Drop for StopOnDrop {
 }
 
 impl Engine {
-    /// Replays captures to a probe, and returns the window that the probe would have closed after them. Nothing is
-    /// attached or stored. The work keeps `place` until it has ended, even if the request ends earlier.
+    /// Replays captures to a probe, and returns the window that the probe would have closed after
+    /// them. Nothing is attached or stored. The work keeps `place` until it has ended, even if the
+    /// request ends earlier.
     pub async fn replay(
         self: &Arc<Self>,
         name: &str,
@@ -120,17 +123,30 @@ impl Engine {
             document.interface = Some("lo".into());
         }
         let config = permitted(name, &document, by)?;
-        let loaded = self.deployer.load_for_replay(&config, Arc::clone(place)).await?;
+        let loaded = self
+            .deployer
+            .load_for_replay(&config, Arc::clone(place))
+            .await?;
         // The replay has created nothing, so no instance has an id.
         let (node, instance) = (self.node.clone(), "replay".to_owned());
-        let origin = Arc::new(DocumentOrigin { node, instance, labels: config.labels.clone() });
-        Ok(ReplayedProbe { config, origin, loaded })
+        let origin = Arc::new(DocumentOrigin {
+            node,
+            instance,
+            labels: config.labels.clone(),
+        });
+        Ok(ReplayedProbe {
+            config,
+            origin,
+            loaded,
+        })
     }
 }
 
 /// Runs a replay on a thread of its own: it stays on one CPU, and may take minutes.
 pub fn on_a_thread(replay: impl FnOnce() + Send + 'static) -> Result<(), EngineError> {
-    let thread = std::thread::Builder::new().name("replay".into()).spawn(replay);
+    let thread = std::thread::Builder::new()
+        .name("replay".into())
+        .spawn(replay);
     thread.map(drop).map_err(EngineError::Replay)
 }
 
@@ -139,12 +155,27 @@ fn replay(
     mut sources: Vec<Source>,
     stopped: &AtomicBool,
 ) -> Result<Delivery, EngineError> {
-    let ReplayedProbe { config, origin, loaded: LoadedProbe { directions, clocks, metrics, share, .. } } =
-        probe;
+    let ReplayedProbe {
+        config,
+        origin,
+        loaded:
+            LoadedProbe {
+                directions,
+                clocks,
+                metrics,
+                share,
+                ..
+            },
+    } = probe;
     let mut run = Run::new(&config, directions, clocks)?;
     // A packet may take a long time.
-    let goes_on =
-        |_: &mut Run, _| if stopped.load(Ordering::Relaxed) { Err(EngineError::Gone) } else { Ok(()) };
+    let goes_on = |_: &mut Run, _| {
+        if stopped.load(Ordering::Relaxed) {
+            Err(EngineError::Gone)
+        } else {
+            Ok(())
+        }
+    };
     run.all(&mut sources, goes_on)?;
     run.deliver(&config, origin, &metrics, share)
 }
@@ -156,7 +187,11 @@ pub fn sources(
     limit: u64,
 ) -> Result<Vec<Source>, EngineError> {
     let of_capture = captures.egress.as_ref().map(|_| Direction::Ingress);
-    let otherwise = if config.ingress.is_some() { Direction::Ingress } else { Direction::Egress };
+    let otherwise = if config.ingress.is_some() {
+        Direction::Ingress
+    } else {
+        Direction::Egress
+    };
     let files = [
         ("capture", captures.capture, of_capture),
         ("egress-capture", captures.egress, Some(Direction::Egress)),
@@ -166,7 +201,12 @@ pub fn sources(
         let Some(file) = file else { continue };
         let capture = Capture::open(file, limit, captures.local.clone());
         let capture = capture.map_err(|error| refused(field, &error))?;
-        sources.push(Source { field, capture, direction, otherwise });
+        sources.push(Source {
+            field,
+            capture,
+            direction,
+            otherwise,
+        });
     }
     Ok(sources)
 }
@@ -186,21 +226,31 @@ impl Run {
         clocks: Vec<ReplayClock>,
     ) -> Result<Self, EngineError> {
         let lanes = config.directions().zip(directions.into_iter().zip(clocks));
-        let lanes =
-            lanes.map(|((direction, _), (loaded, clock))| Ok((direction, ReplayLane::new(loaded, clock)?)));
+        let lanes = lanes.map(|((direction, _), (loaded, clock))| {
+            Ok((direction, ReplayLane::new(loaded, clock)?))
+        });
         let lanes = lanes.collect::<Result<_, KernelError>>()?;
-        Ok(Self { lanes, replayed: Replayed::default(), span: None })
+        Ok(Self {
+            lanes,
+            replayed: Replayed::default(),
+            span: None,
+        })
     }
 
-    /// Passes on the packets of all captures in the order of their times. Before each packet, `before` is called with its time
-    /// in nanoseconds since the Unix epoch. An error from `before` ends the replay.
+    /// Passes on the packets of all captures in the order of their times. Before each packet,
+    /// `before` is called with its time in nanoseconds since the Unix epoch. An error from `before`
+    /// ends the replay.
     pub fn all(
         &mut self,
         sources: &mut Vec<Source>,
         mut before: impl FnMut(&mut Self, u64) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
-        let advance =
-            |source: &mut Source| source.capture.advance().map_err(|error| refused(source.field, &error));
+        let advance = |source: &mut Source| {
+            source
+                .capture
+                .advance()
+                .map_err(|error| refused(source.field, &error))
+        };
         let mut open = Vec::new();
         for mut source in sources.drain(..) {
             if advance(&mut source)? {
@@ -223,10 +273,14 @@ impl Run {
 
     /// Lets the programs see all packets that were passed on so far.
     pub fn flush(&mut self) -> Result<(), EngineError> {
-        self.lanes.iter_mut().try_for_each(|(_, lane)| lane.flush()).map_err(EngineError::Replay)
+        self.lanes
+            .iter_mut()
+            .try_for_each(|(_, lane)| lane.flush())
+            .map_err(EngineError::Replay)
     }
 
-    /// Returns the map of a metric by its direction and its index; `None` if no metric reads the map.
+    /// Returns the map of a metric by its direction and its index; `None` if no metric reads the
+    /// map.
     pub fn map(&self, (direction, index): (usize, usize)) -> Option<&Arc<MetricMap>> {
         match &self.lanes[direction].1.loaded().maps[index] {
             TwinMap::Shared(map) => Some(map),
@@ -237,8 +291,10 @@ impl Run {
     /// Adds the counts of a capture that was read to its end.
     fn end(&mut self, capture: &Capture) {
         self.replayed.cut_off += u64::from(capture.is_cut_off());
-        let lists =
-            [(&mut self.replayed.framed, capture.framed()), (&mut self.replayed.skipped, capture.skipped())];
+        let lists = [
+            (&mut self.replayed.framed, capture.framed()),
+            (&mut self.replayed.skipped, capture.skipped()),
+        ];
         for (all, counts) in lists {
             for (name, count) in counts {
                 *all.entry(name.clone()).or_default() += count;
@@ -247,7 +303,9 @@ impl Run {
     }
 
     fn packet(&mut self, source: &Source) -> Result<(), EngineError> {
-        let Some(packet) = source.capture.packet() else { return Ok(()) };
+        let Some(packet) = source.capture.packet() else {
+            return Ok(());
+        };
         let (_, last) = *self.span.get_or_insert((packet.time_ns, packet.time_ns));
         let now = last.max(packet.time_ns);
         self.span = self.span.map(|(first, _)| (first.min(packet.time_ns), now));
@@ -256,21 +314,29 @@ impl Run {
             self.replayed.wrong_length += 1;
             return Ok(());
         }
-        let direction = source.direction.or(packet.direction).unwrap_or(source.otherwise);
+        let direction = source
+            .direction
+            .or(packet.direction)
+            .unwrap_or(source.otherwise);
         let Some(at) = self.lanes.iter().position(|(of, _)| *of == direction) else {
             self.replayed.other_direction += 1;
             return Ok(());
         };
-        // Packets wait in a lane until there are enough of them. The directions see a map that both use in the order of the
-        // packets.
+        // Packets wait in a lane until there are enough of them. The directions see a map that both
+        // use in the order of the packets.
         let uses_common = |lane: &ReplayLane| lane.loaded().plan.maps.iter().any(|map| map.common);
-        for (_, other) in self.lanes.iter_mut().filter(|(of, lane)| *of != direction && uses_common(lane)) {
+        for (_, other) in self
+            .lanes
+            .iter_mut()
+            .filter(|(of, lane)| *of != direction && uses_common(lane))
+        {
             other.flush().map_err(EngineError::Replay)?;
         }
         let lane = &mut self.lanes[at].1;
         self.replayed.truncated += u64::from(packet.bytes.len() < length);
         self.replayed.out_of_order += u64::from(packet.time_ns < now);
-        lane.push(now, packet.bytes, length).map_err(EngineError::Replay)
+        lane.push(now, packet.bytes, length)
+            .map_err(EngineError::Replay)
     }
 
     /// Adds the counts of all lanes.
@@ -296,7 +362,8 @@ impl Run {
         self.add_counts();
         let present = watch::Sender::default();
         let map = |at| self.map(at);
-        // Reading a queue removes its values, so metrics that read the same queue share one reading.
+        // Reading a queue removes its values, so metrics that read the same queue share one
+        // reading.
         let mut held: BTreeMap<usize, Arc<RawTable>> = BTreeMap::new();
         let mut parts = Vec::new();
         for metric in metrics.iter().filter(|metric| metric.is_shown()) {
@@ -313,13 +380,25 @@ impl Run {
                 }
                 Some(map) => {
                     // Captured packets have no interfaces, so that a metric has one map.
-                    let maps = metric.maps.maps.iter().map(|of| (of.clone(), Arc::clone(map))).collect();
+                    let maps = metric
+                        .maps
+                        .maps
+                        .iter()
+                        .map(|of| (of.clone(), Arc::clone(map)))
+                        .collect();
                     let layout = Arc::clone(&metric.maps.layout);
-                    Rows::Live(LiveMap { maps, layout, gone: present.subscribe() })
+                    Rows::Live(LiveMap {
+                        maps,
+                        layout,
+                        gone: present.subscribe(),
+                    })
                 }
             };
             let metric_map = |counter| map(counter).map(|map| &**map);
-            parts.push(DocumentPart { metric: metric.with_losses(metrics, metric_map), rows });
+            parts.push(DocumentPart {
+                metric: metric.with_losses(metrics, metric_map),
+                rows,
+            });
         }
         let lanes = self.lanes.into_iter().map(|(_, lane)| lane).collect();
         let replay = RunningReplay::new(self.replayed, lanes, share, present);

@@ -21,8 +21,19 @@ pub struct RunningReplay {
 }
 
 impl RunningReplay {
-    pub fn new(replayed: Replayed, lanes: Vec<ReplayLane>, share: Share, present: watch::Sender<()>) -> Self {
+    pub fn new(
+        replayed: Replayed,
+        lanes: Vec<ReplayLane>,
+        share: Share,
+        present: watch::Sender<()>,
+    ) -> Self {
         let ran = lanes.iter().map(|lane| lane.counts.ran).sum();
-        Self { replayed, ran, _lanes: lanes, _share: share, _present: present }
+        Self {
+            replayed,
+            ran,
+            _lanes: lanes,
+            _share: share,
+            _present: present,
+        }
     }
 }

@@ -1,5 +1,6 @@
-//! Windows over the packets of captures. Their length is the interval of the probe's schedule, measured by the times of the
-//! packets. Their numbers are those of the daemon's own windows: each window resets the same maps, and adds to the same sums.
+//! Windows over the packets of captures. Their length is the interval of the probe's schedule,
+//! measured by the times of the packets. Their numbers are those of the daemon's own windows: each
+//! window resets the same maps, and adds to the same sums.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,15 +39,17 @@ struct WindowCuts {
     delivery: mpsc::Sender<NextWindow>,
     /// The length of a window in nanoseconds.
     interval: u64,
-    /// The start of the open window, in nanoseconds since the Unix epoch; `None` before the first packet.
+    /// The start of the open window, in nanoseconds since the Unix epoch; `None` before the first
+    /// packet.
     opened: Option<u64>,
     /// The number of windows that are closed.
     closed: u64,
 }
 
 impl Engine {
-    /// Replays captures to a probe that has a schedule, and passes on each window. Nothing is attached or stored. The work
-    /// occupies `place` until it has ended, which happens soon after a drop of the channel.
+    /// Replays captures to a probe that has a schedule, and passes on each window. Nothing is
+    /// attached or stored. The work occupies `place` until it has ended, which happens soon after a
+    /// drop of the channel.
     pub async fn replay_windows(
         self: &Arc<Self>,
         name: &str,
@@ -76,12 +79,32 @@ fn replay(
     mut sources: Vec<Source>,
     delivery: mpsc::Sender<NextWindow>,
 ) -> Result<(), EngineError> {
-    let ReplayedProbe { config, origin, loaded } = probe;
-    let LoadedProbe { directions, clocks, metrics, share: _share, .. } = loaded;
+    let ReplayedProbe {
+        config,
+        origin,
+        loaded,
+    } = probe;
+    let LoadedProbe {
+        directions,
+        clocks,
+        metrics,
+        share: _share,
+        ..
+    } = loaded;
     let mut run = Run::new(&config, directions, clocks)?;
-    let interval = config.schedule().map_or(0, |schedule| schedule.interval.as_nanos());
+    let interval = config
+        .schedule()
+        .map_or(0, |schedule| schedule.interval.as_nanos());
     let interval = u64::try_from(interval).unwrap_or(u64::MAX).max(1);
-    let mut cuts = WindowCuts { config, origin, metrics, delivery, interval, opened: None, closed: 0 };
+    let mut cuts = WindowCuts {
+        config,
+        origin,
+        metrics,
+        delivery,
+        interval,
+        opened: None,
+        closed: 0,
+    };
     run.all(&mut sources, |run, time| cuts.reach(run, time))?;
     if cuts.opened.is_none() {
         let message = "has no packet, so there is no window for a rule";
@@ -109,29 +132,39 @@ impl WindowCuts {
 
     /// Closes the open window and passes it on.
     fn close(&mut self, run: &mut Run) -> Result<(), EngineError> {
-        let Some(start) = self.opened else { return Ok(()) };
+        let Some(start) = self.opened else {
+            return Ok(());
+        };
         let end = start.saturating_add(self.interval);
         run.flush()?;
         self.closed += 1;
         let tables = self.gather(run)?;
-        let parts = self.metrics.iter().filter(|metric| metric.is_shown()).map(|metric| {
-            let head = metric.with_losses(&self.metrics, |at| run.map(at).map(|map| &**map));
-            let layout = Arc::clone(metric.stored_layout());
-            let rows = match &metric.sum {
-                Some(sum) if tables.contains_key(&metric.group) => {
-                    Rows::Held(Arc::new(sum.rows.table().clone()))
-                }
-                _ => tables.get(&metric.group).map_or(Rows::None, |rows| Rows::Held(Arc::clone(rows))),
-            };
-            let metric = Arc::new(Metric::clone(&head).with(|head| head.layout = layout));
-            DocumentPart { metric, rows }
-        });
+        let parts = self
+            .metrics
+            .iter()
+            .filter(|metric| metric.is_shown())
+            .map(|metric| {
+                let head = metric.with_losses(&self.metrics, |at| run.map(at).map(|map| &**map));
+                let layout = Arc::clone(metric.stored_layout());
+                let rows = match &metric.sum {
+                    Some(sum) if tables.contains_key(&metric.group) => {
+                        Rows::Held(Arc::new(sum.rows.table().clone()))
+                    }
+                    _ => tables
+                        .get(&metric.group)
+                        .map_or(Rows::None, |rows| Rows::Held(Arc::clone(rows))),
+                };
+                let metric = Arc::new(Metric::clone(&head).with(|head| head.layout = layout));
+                DocumentPart { metric, rows }
+            });
         let delivery = Delivery {
             probe: self.config.name.clone(),
             origin: Some(Arc::clone(&self.origin)),
             interfaces: Vec::new(),
             approximate: None,
-            subject: ReadingSubject::Live { last: Some(window(self.closed, start, end)) },
+            subject: ReadingSubject::Live {
+                last: Some(window(self.closed, start, end)),
+            },
             // The clock of the programs counts from the Unix epoch.
             context: Arc::new(Context::default()),
             format: self.config.format,
@@ -140,18 +173,30 @@ impl WindowCuts {
             skipped: Arc::default(),
         };
         self.opened = Some(end);
-        self.delivery.blocking_send(Ok(Some(delivery))).map_err(|_| EngineError::Gone)
+        self.delivery
+            .blocking_send(Ok(Some(delivery)))
+            .map_err(|_| EngineError::Gone)
     }
 
     /// Reads each map once, resets maps as a reading does, and adds to cumulative sums.
     fn gather(&mut self, run: &Run) -> Result<BTreeMap<usize, Arc<RawTable>>, KernelError> {
         let mut tables = BTreeMap::new();
         for group in groups(&self.metrics) {
-            let Some(map) = run.map(self.metrics[group].position) else { continue };
+            let Some(map) = run.map(self.metrics[group].position) else {
+                continue;
+            };
             let mut members = self.metrics.iter().filter(|metric| metric.group == group);
             let resets = members.any(|metric| metric.extraction.resets());
-            let rows = map.read(if resets { AfterRead::Reset } else { AfterRead::Keep })?;
-            for metric in self.metrics.iter_mut().filter(|metric| metric.group == group) {
+            let rows = map.read(if resets {
+                AfterRead::Reset
+            } else {
+                AfterRead::Keep
+            })?;
+            for metric in self
+                .metrics
+                .iter_mut()
+                .filter(|metric| metric.group == group)
+            {
                 metric.sum_up(&rows, self.closed, 0);
             }
             tables.insert(group, Arc::new(rows));

@@ -1,5 +1,5 @@
-//! The part of a chart's windows that one thread reads. Each part begins after a window with whole sums, so that a
-//! thread need read few windows before its part.
+//! The part of a chart's windows that one thread reads. Each part begins after a window with whole
+//! sums, so that a thread need read few windows before its part.
 
 use std::num::NonZeroUsize;
 use std::thread::{self, available_parallelism};
@@ -58,16 +58,24 @@ pub fn blocks<'a>(
     entries: &'a [PointEntry],
     points: usize,
 ) -> Vec<Block<'a>> {
-    let lanes = available_parallelism().map_or(1, NonZeroUsize::get).min(LANES);
+    let lanes = available_parallelism()
+        .map_or(1, NonZeroUsize::get)
+        .min(LANES);
     let lanes = if entries.len() < FEW { 1 } else { lanes };
-    let mut cuts: Vec<usize> = (1..lanes).map(|lane| lane * entries.len() / lanes).collect();
+    let mut cuts: Vec<usize> = (1..lanes)
+        .map(|lane| lane * entries.len() / lanes)
+        .collect();
     if !matches!(mode, Mode::Windows(_)) {
-        cuts.iter_mut().for_each(|cut| *cut = behind_whole(windows, entries, *cut));
+        cuts.iter_mut()
+            .for_each(|cut| *cut = behind_whole(windows, entries, *cut));
     }
     cuts.push(entries.len());
     let mut from = 0_usize;
     let block = |to: usize| {
-        let before = from.checked_sub(1).and_then(|last| entries.get(last)).map(|(entry, _)| entry);
+        let before = from
+            .checked_sub(1)
+            .and_then(|last| entries.get(last))
+            .map(|(entry, _)| entry);
         let own = entries.get(from..to).unwrap_or_default();
         from = from.max(to);
         Block {
@@ -92,7 +100,10 @@ fn behind_whole(windows: &Windows, entries: &[PointEntry], cut: usize) -> usize 
         last.and_then(|(entry, _)| windows.get(entry.seq).ok())
             .is_some_and(|window| window.from == window.seq())
     };
-    (0..NEAR).flat_map(|far| [cut.saturating_sub(far), cut + far]).find(is_whole).unwrap_or(cut)
+    (0..NEAR)
+        .flat_map(|far| [cut.saturating_sub(far), cut + far])
+        .find(is_whole)
+        .unwrap_or(cut)
 }
 
 /// Runs a function on each block, in parallel threads, and returns the results.
@@ -107,9 +118,11 @@ pub fn at_once<'a, T: Send>(
             .enumerate()
             .map(|(place, block)| scope.spawn(move || each(place, block)))
             .collect();
-        let results = threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        let results = threads.into_iter().map(|thread| {
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
         results.collect()
     })
 }
@@ -135,16 +148,22 @@ impl Block<'_> {
                 last = Some(entry);
                 continue;
             };
-            // The growth of a sum since an earlier window covers the windows that are missing between the two.
+            // The growth of a sum since an earlier window covers the windows that are missing
+            // between the two.
             let skips = |last: &&WindowEntry| {
                 matches!(self.mode, Mode::Growth { .. }) && last.seq.saturating_add(1) < entry.seq
             };
             let start = last.filter(skips).map_or(&entry.start, |last| &last.end);
-            if let (Some(true), Some(start), Some(end)) = (known, nanoseconds(start), nanoseconds(&entry.end))
+            if let (Some(true), Some(start), Some(end)) =
+                (known, nanoseconds(start), nanoseconds(&entry.end))
             {
                 self.seconds[point] += (end - start).max(1) as f64 / 1e9;
             }
-            last = if known == Some(false) { None } else { Some(entry) };
+            last = if known == Some(false) {
+                None
+            } else {
+                Some(entry)
+            };
             match known {
                 Some(false) => self.left_out += 1,
                 _ => self.used += 1,
@@ -153,13 +172,31 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// Counts a window at a point. A window without a point is only the predecessor of the next window.
-    fn count(&mut self, entry: &WindowEntry, point: Option<usize>) -> Result<Option<bool>, TooManyKeys> {
-        let Self { mode, walk, totals, kept, .. } = self;
-        let mut sums = BlockSums { mode: *mode, counts: point.is_some(), totals, kept: kept.as_mut() };
+    /// Counts a window at a point. A window without a point is only the predecessor of the next
+    /// window.
+    fn count(
+        &mut self,
+        entry: &WindowEntry,
+        point: Option<usize>,
+    ) -> Result<Option<bool>, TooManyKeys> {
+        let Self {
+            mode,
+            walk,
+            totals,
+            kept,
+            ..
+        } = self;
+        let mut sums = BlockSums {
+            mode: *mode,
+            counts: point.is_some(),
+            totals,
+            kept: kept.as_mut(),
+        };
         let known = walk.window(entry.seq, &mut sums)?;
         if let Some(point) = point {
-            *kept = kept.take().and_then(|mut kept| kept.end(point).then_some(kept));
+            *kept = kept
+                .take()
+                .and_then(|mut kept| kept.end(point).then_some(kept));
         }
         Ok(known)
     }
@@ -172,18 +209,30 @@ impl Block<'_> {
         }
         self.walk.rewind();
         if let Some(before) = self.before {
-            self.walk.window(before.seq, &mut PointSums { sums: &mut sums, point: None })?;
+            self.walk.window(
+                before.seq,
+                &mut PointSums {
+                    sums: &mut sums,
+                    point: None,
+                },
+            )?;
         }
         for (entry, point) in self.entries {
             let point = begins(self.mode, *point);
-            self.walk.window(entry.seq, &mut PointSums { sums: &mut sums, point })?;
+            self.walk.window(
+                entry.seq,
+                &mut PointSums {
+                    sums: &mut sums,
+                    point,
+                },
+            )?;
         }
         Ok(sums)
     }
 }
 
-/// Returns the point to which a window adds. A state at the end of the last window before the first point is also
-/// the state at the beginning of that point.
+/// Returns the point to which a window adds. A state at the end of the last window before the first
+/// point is also the state at the beginning of that point.
 fn begins(mode: Mode, point: Option<usize>) -> Option<usize> {
     point.or_else(|| (mode == Mode::State).then_some(0))
 }

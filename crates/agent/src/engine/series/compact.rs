@@ -1,5 +1,5 @@
-//! A number for each key of a chart, stored in eight bytes: most numbers are unsigned integers of less than
-//! 64 bits.
+//! A number for each key of a chart, stored in eight bytes: most numbers are unsigned integers of
+//! less than 64 bits.
 
 use std::collections::HashMap;
 
@@ -40,7 +40,9 @@ impl CompactNumbers {
 
     /// Tells whether a number or a removal was stored for the key.
     pub fn has_met(&self, id: u32) -> bool {
-        self.words.get(id as usize).is_some_and(|word| *word != NEVER)
+        self.words
+            .get(id as usize)
+            .is_some_and(|word| *word != NEVER)
     }
 
     pub fn get(&self, id: u32) -> Option<Number> {
@@ -53,7 +55,10 @@ impl CompactNumbers {
 
     /// Returns the number of the key, if it is a small number.
     pub fn word(&self, id: u32) -> Option<u64> {
-        self.words.get(id as usize).copied().filter(|word| *word < WIDE)
+        self.words
+            .get(id as usize)
+            .copied()
+            .filter(|word| *word < WIDE)
     }
 
     /// Sets the number of a key, and returns the previous number. `None` marks a removed key.
@@ -87,11 +92,17 @@ impl CompactNumbers {
         }
     }
 
-    /// Adds to the number of a key that already has a place. Returns false if the result is not a small
-    /// number.
+    /// Adds to the number of a key that already has a place. Returns false if the result is not a
+    /// small number.
     pub fn add_word(&mut self, id: u32, word: u64) -> bool {
-        let Some(place) = self.words.get_mut(id as usize) else { return false };
-        let sum = if *place < WIDE { place.checked_add(word) } else { (*place != WIDE).then_some(word) };
+        let Some(place) = self.words.get_mut(id as usize) else {
+            return false;
+        };
+        let sum = if *place < WIDE {
+            place.checked_add(word)
+        } else {
+            (*place != WIDE).then_some(word)
+        };
         match sum {
             Some(sum) if sum < WIDE => {
                 *place = sum;
@@ -137,7 +148,11 @@ mod tests {
         numbers.begin_anew(2);
         assert!(numbers.add_word(0, 7) && numbers.add_word(0, 8));
         assert_eq!((numbers.word(0), numbers.word(1)), (Some(15), None));
-        assert!(!numbers.add_word(0, WIDE - 15) && !numbers.add_word(0, NEVER) && !numbers.add_word(2, 1));
+        assert!(
+            !numbers.add_word(0, WIDE - 15)
+                && !numbers.add_word(0, NEVER)
+                && !numbers.add_word(2, 1)
+        );
         assert_eq!(numbers.word(0), Some(15), "nothing was added");
         numbers.set(1, Some(Number::Integer(-1)));
         assert!(!numbers.add_word(1, 1) && !numbers.set_word(1, 1));

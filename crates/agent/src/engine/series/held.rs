@@ -1,4 +1,5 @@
-//! The part of a window from which a chart is made: the keys of one metric, and one number of each entry.
+//! The part of a window from which a chart is made: the keys of one metric, and one number of each
+//! entry.
 
 use std::sync::Arc;
 
@@ -36,14 +37,15 @@ pub enum Held {
     Whole(KeyedNumbers),
     /// The changes since the window `since`.
     Changes(HeldChanges),
-    /// The window does not have this metric, its keys have another layout, or its values lack the number.
+    /// The window does not have this metric, its keys have another layout, or its values lack the
+    /// number.
     Other,
     /// The body could not be read.
     Unread,
 }
 
-/// The changes of a sum. The keys are those of new entries. The numbers are those of changed entries, followed by
-/// those of new entries.
+/// The changes of a sum. The keys are those of new entries. The numbers are those of changed
+/// entries, followed by those of new entries.
 #[derive(Debug)]
 pub struct HeldChanges {
     pub since: u64,
@@ -72,33 +74,54 @@ impl KeyedNumbers {
 
     /// Returns the number of rows that have a key.
     pub fn with_keys(&self) -> usize {
-        self.keys.len().checked_div(self.key).map_or(self.len(), |keys| keys.min(self.len()))
+        self.keys
+            .len()
+            .checked_div(self.key)
+            .map_or(self.len(), |keys| keys.min(self.len()))
     }
 }
 
 impl<'a> NumberReader<'a> {
     pub const fn new(wanted: &'a WantedNumbers) -> Self {
-        Self { wanted, known: None }
+        Self {
+            wanted,
+            known: None,
+        }
     }
 
     /// Reads the content of the window, as it is stored.
     pub fn stored(&mut self, window: &StoredWindow) -> Held {
-        window.open_at_once(AT_ONCE).map_or(Held::Unread, |reader| self.held(&reader))
+        window
+            .open_at_once(AT_ONCE)
+            .map_or(Held::Unread, |reader| self.held(&reader))
     }
 
     /// Reads the content of an open window.
     pub fn held(&mut self, reader: &WindowReader) -> Held {
-        let WantedNumbers { direction, metric, field, key } = self.wanted;
+        let WantedNumbers {
+            direction,
+            metric,
+            field,
+            key,
+        } = self.wanted;
         let mut metrics = reader.head.metrics.iter();
         let place = metrics.position(|one| one.direction == *direction && one.name == *metric);
-        let Some(place) = place else { return Held::Other };
+        let Some(place) = place else {
+            return Held::Other;
+        };
         let head = &reader.head.metrics[place];
-        if self.known.as_ref().is_none_or(|(metric, _)| metric.layout != head.layout) {
+        if self
+            .known
+            .as_ref()
+            .is_none_or(|(metric, _)| metric.layout != head.layout)
+        {
             let metric: Arc<Metric> = Arc::new(head.clone().into());
             let numbers = Numbers::new(&metric, Some(field)).ok();
             self.known = numbers.map(|numbers| (metric, numbers));
         }
-        let Some((metric, numbers)) = &mut self.known else { return Held::Other };
+        let Some((metric, numbers)) = &mut self.known else {
+            return Held::Other;
+        };
         if numbers.layout().key != *key {
             return Held::Other;
         }
@@ -112,21 +135,39 @@ impl<'a> NumberReader<'a> {
     }
 }
 
-fn changes(reader: &WindowReader, place: usize, metric: &Metric, numbers: &mut Numbers) -> Option<Held> {
+fn changes(
+    reader: &WindowReader,
+    place: usize,
+    metric: &Metric,
+    numbers: &mut Numbers,
+) -> Option<Held> {
     let places = reader.places_of_changes(place).ok()?;
     let rows = match flat(reader, place, metric, numbers, |_, _| true) {
         Some(rows) => rows,
         None => {
             let RawTable { keys, values, .. } = reader.table(place).ok()?;
-            KeyedNumbers { keys, numbers: numbers.column(&values), ..no_rows(metric, numbers) }
+            KeyedNumbers {
+                keys,
+                numbers: numbers.column(&values),
+                ..no_rows(metric, numbers)
+            }
         }
     };
-    let since = reader.head.changes.as_ref().map_or(0, |changes| changes.since);
-    Some(Held::Changes(HeldChanges { since, gone: places.gone, changed: places.changed, rows }))
+    let since = reader
+        .head
+        .changes
+        .as_ref()
+        .map_or(0, |changes| changes.since);
+    Some(Held::Changes(HeldChanges {
+        since,
+        gone: places.gone,
+        changed: places.changed,
+        rows,
+    }))
 }
 
-/// Reads rows in place, without a copy of their values; `None` if they are not in memory or contain tables,
-/// or if a chunk has partial values or fails `fits`.
+/// Reads rows in place, without a copy of their values; `None` if they are not in memory or contain
+/// tables, or if a chunk has partial values or fails `fits`.
 fn flat(
     reader: &WindowReader,
     place: usize,
@@ -156,10 +197,19 @@ fn no_rows(metric: &Metric, numbers: &mut Numbers) -> KeyedNumbers {
 
 fn key_size(numbers: &Numbers) -> usize {
     let layout = numbers.layout();
-    if layout.kind.has_keys() { layout.key.size } else { 0 }
+    if layout.kind.has_keys() {
+        layout.key.size
+    } else {
+        0
+    }
 }
 
-fn whole(reader: &WindowReader, place: usize, metric: &Metric, numbers: &mut Numbers) -> Option<Held> {
+fn whole(
+    reader: &WindowReader,
+    place: usize,
+    metric: &Metric,
+    numbers: &mut Numbers,
+) -> Option<Held> {
     let key = key_size(numbers);
     let has_a_key_each = |keys: &[u8], values: usize| keys.len() == values * key;
     if metric.layout.inner.is_none()

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use twinprobe_exporter::Number;
 
-/// The most bytes that are kept for a chart. They suffice for 360 windows with 30,000 keys each, in the same order. Two charts
-/// may be made at the same time, and a daemon in a container has 256 MiB by default.
+/// The most bytes that are kept for a chart. They suffice for 360 windows with 30,000 keys each, in
+/// the same order. Two charts may be made at the same time, and a daemon in a container has 256 MiB
+/// by default.
 pub const MOST_KEPT: usize = 48 << 20;
 /// Takes the place of a number that does not fit into 32 bits. That number is in the list `wide`.
 const WIDE: u32 = u32::MAX;
@@ -17,7 +18,8 @@ pub struct KeptNumbers {
     most: usize,
     ids: Vec<u32>,
     numbers: Vec<u32>,
-    /// The numbers that do not fit into small integers: large ones, negative ones and floats. Also the marks of removed keys.
+    /// The numbers that do not fit into small integers: large ones, negative ones and floats. Also
+    /// the marks of removed keys.
     wide: Vec<Option<Number>>,
     windows: Vec<KeptWindow>,
     /// The place where the numbers of the open window begin.
@@ -50,7 +52,14 @@ pub struct WindowNumbers<'a> {
 impl KeptNumbers {
     pub fn new(most: usize) -> Self {
         let (ids, numbers, wide, windows, open) = Default::default();
-        Self { most, ids, numbers, wide, windows, open }
+        Self {
+            most,
+            ids,
+            numbers,
+            wide,
+            windows,
+            open,
+        }
     }
 
     /// Adds a number for each of many keys.
@@ -68,7 +77,9 @@ impl KeptNumbers {
 
     pub fn add(&mut self, id: u32, number: Option<Number>) {
         let small = match number {
-            Some(Number::Integer(number)) => u32::try_from(number).ok().filter(|number| *number != WIDE),
+            Some(Number::Integer(number)) => {
+                u32::try_from(number).ok().filter(|number| *number != WIDE)
+            }
             _ => None,
         };
         if small.is_none() {
@@ -89,10 +100,20 @@ impl KeptNumbers {
             self.ids.truncate(ids);
         }
         let (numbers, wide) = (numbers..self.numbers.len(), wide..self.wide.len());
-        let sum = self.numbers[numbers.clone()].iter().map(|number| u64::from(*number)).sum();
-        self.windows.push(KeptWindow { point, ids: own, numbers, wide, sum });
+        let sum = self.numbers[numbers.clone()]
+            .iter()
+            .map(|number| u64::from(*number))
+            .sum();
+        self.windows.push(KeptWindow {
+            point,
+            ids: own,
+            numbers,
+            wide,
+            sum,
+        });
         self.open = (self.ids.len(), self.numbers.len(), self.wide.len());
-        size_of_val(&*self.ids) + size_of_val(&*self.numbers) + size_of_val(&*self.wide) <= self.most
+        size_of_val(&*self.ids) + size_of_val(&*self.numbers) + size_of_val(&*self.wide)
+            <= self.most
     }
 
     pub fn windows(&self) -> impl Iterator<Item = WindowNumbers<'_>> {
@@ -121,10 +142,13 @@ impl WindowNumbers<'_> {
     /// Returns the keys and their numbers. The number of a removed key is `None`.
     pub fn all(&self) -> impl Iterator<Item = (u32, Option<Number>)> {
         let mut wide = self.wide.iter().copied();
-        self.ids.iter().zip(self.numbers).map(move |(&id, &number)| match number {
-            WIDE => (id, wide.next().flatten()),
-            small => (id, Some(Number::Integer(small.into()))),
-        })
+        self.ids
+            .iter()
+            .zip(self.numbers)
+            .map(move |(&id, &number)| match number {
+                WIDE => (id, wide.next().flatten()),
+                small => (id, Some(Number::Integer(small.into()))),
+            })
     }
 }
 
@@ -137,18 +161,30 @@ mod tests {
         let integer = |number| Some(Number::Integer(number));
         let windows = [
             vec![(0, integer(3)), (1, integer(0))],
-            vec![(1, integer(-1)), (0, None), (2, integer(i128::from(u32::MAX)))],
+            vec![
+                (1, integer(-1)),
+                (0, None),
+                (2, integer(i128::from(u32::MAX))),
+            ],
             vec![(0, integer(7)), (1, Some(Number::Float(0.5)))],
             vec![],
         ];
         let mut kept = KeptNumbers::new(MOST_KEPT);
         for (point, window) in windows.iter().enumerate() {
-            window.iter().for_each(|(id, number)| kept.add(*id, *number));
+            window
+                .iter()
+                .for_each(|(id, number)| kept.add(*id, *number));
             assert!(kept.end(point));
         }
-        let back: Vec<Vec<_>> = kept.windows().map(|window| window.all().collect()).collect();
+        let back: Vec<Vec<_>> = kept
+            .windows()
+            .map(|window| window.all().collect())
+            .collect();
         assert_eq!(back, windows);
-        let small: Vec<Option<u64>> = kept.windows().map(|window| Some(window.small()?.1)).collect();
+        let small: Vec<Option<u64>> = kept
+            .windows()
+            .map(|window| Some(window.small()?.1))
+            .collect();
         assert_eq!(small, [Some(3), None, None, Some(0)]);
         assert_eq!(kept.ids.len(), 5, "the order of the keys is kept once");
     }
@@ -164,7 +200,9 @@ mod tests {
             .for_each(|(number, id)| one.add(id, Some(Number::Integer((*number).into()))));
         assert!(one.end(0) && many.end(0));
         let all = |kept: &KeptNumbers| {
-            kept.windows().flat_map(|window| window.all().collect::<Vec<_>>()).collect::<Vec<_>>()
+            kept.windows()
+                .flat_map(|window| window.all().collect::<Vec<_>>())
+                .collect::<Vec<_>>()
         };
         assert_eq!(all(&one), all(&many));
     }

@@ -1,5 +1,5 @@
-//! The keys of a chart, each with a number. Most keys of a window have the same order as in an earlier window, so that a
-//! key is usually compared, and not searched.
+//! The keys of a chart, each with a number. Most keys of a window have the same order as in an
+//! earlier window, so that a key is usually compared, and not searched.
 
 use std::hash::BuildHasher as _;
 
@@ -7,8 +7,8 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 /// The most keys that a chart may meet.
 const MOST_KEYS: usize = 1 << 18;
-/// The distances from the expected place at which a key is searched in the earlier order. Keys that share a bucket of
-/// the kernel's hash table may change places.
+/// The distances from the expected place at which a key is searched in the earlier order. Keys that
+/// share a bucket of the kernel's hash table may change places.
 const NEAR: [isize; 5] = [0, 1, -1, 2, -2];
 /// The most keys that are compared at once.
 const LONGEST_RUN: usize = 4_096;
@@ -57,7 +57,13 @@ impl Keys {
 
     /// Returns the number of a key; a new number if the chart has not met the key before.
     pub fn id(&mut self, key: &[u8]) -> Result<u32, TooManyKeys> {
-        let Self { size, len, bytes, ids, hasher } = self;
+        let Self {
+            size,
+            len,
+            bytes,
+            ids,
+            hasher,
+        } = self;
         let hash = hasher.hash_one(key);
         if let Some(id) = ids.find(hash, |&id| key_at(bytes, *size, id) == key) {
             return Ok(*id);
@@ -86,8 +92,13 @@ impl Keys {
         let (mut next, mut run) = (0_usize, 1_usize);
         while out.len() < count {
             let row = out.len();
-            let wanted = run.min(count - row).min(order.ids.len().saturating_sub(next));
-            let (own, known) = (row * size..(row + wanted) * size, next * size..(next + wanted) * size);
+            let wanted = run
+                .min(count - row)
+                .min(order.ids.len().saturating_sub(next));
+            let (own, known) = (
+                row * size..(row + wanted) * size,
+                next * size..(next + wanted) * size,
+            );
             if wanted > 0 && size > 0 && bytes[own] == order.bytes[known] {
                 out.extend_from_slice(&order.ids[next..next + wanted]);
                 next += wanted;
@@ -121,7 +132,10 @@ impl Keys {
 }
 
 fn key_at(bytes: &[u8], size: usize, id: u32) -> &[u8] {
-    bytes.get(size * id as usize..).and_then(|rest| rest.get(..size)).unwrap_or_default()
+    bytes
+        .get(size * id as usize..)
+        .and_then(|rest| rest.get(..size))
+        .unwrap_or_default()
 }
 
 impl KeyOrder {
@@ -136,7 +150,8 @@ impl KeyOrder {
         }
         ids.clone_into(&mut self.ids);
         self.bytes.clear();
-        self.bytes.extend_from_slice(&own.bytes[..own.count * own.size]);
+        self.bytes
+            .extend_from_slice(&own.bytes[..own.count * own.size]);
         for (place, &id) in (0..).zip(ids) {
             self.places[id as usize] = place;
         }
@@ -177,14 +192,25 @@ mod tests {
         let mut keys = Keys::default();
         let all = (0..=MOST_KEYS as u32).map(u32::to_le_bytes);
         let ids: Vec<_> = all.map(|key| keys.id(&key)).collect();
-        assert_eq!((&ids[MOST_KEYS - 1], &ids[MOST_KEYS]), (&Ok(MOST_KEYS as u32 - 1), &Err(TooManyKeys)));
-        assert_eq!(keys.id(&7_u32.to_le_bytes()), Ok(7), "those that are known stay");
+        assert_eq!(
+            (&ids[MOST_KEYS - 1], &ids[MOST_KEYS]),
+            (&Ok(MOST_KEYS as u32 - 1), &Err(TooManyKeys))
+        );
+        assert_eq!(
+            keys.id(&7_u32.to_le_bytes()),
+            Ok(7),
+            "those that are known stay"
+        );
     }
 
     #[test]
     fn queues_have_one_key_that_is_empty() {
         let (mut keys, mut ids) = (Keys::default(), Vec::new());
-        let own = KeyBytes { bytes: &[], size: 0, count: 2 };
+        let own = KeyBytes {
+            bytes: &[],
+            size: 0,
+            count: 2,
+        };
         let mut order = KeyOrder::default();
         keys.ids(own, &order, &mut ids).unwrap();
         order.set(&ids, own, &keys);

@@ -13,7 +13,8 @@ pub const MOST_POINTS: usize = 2_000;
 pub struct Points {
     /// The end of each point, in nanoseconds since 1970.
     pub ends: Vec<i128>,
-    /// The windows, oldest first, each with its point. The last window before the first point has `None`.
+    /// The windows, oldest first, each with its point. The last window before the first point has
+    /// `None`.
     pub windows: Vec<(WindowEntry, Option<usize>)>,
 }
 
@@ -23,8 +24,8 @@ pub fn nanoseconds(time: &str) -> Option<i128> {
 }
 
 impl Points {
-    /// Selects the windows that end after `from` and not after `to`. Without a step, each window is a point, unless there are
-    /// too many windows.
+    /// Selects the windows that end after `from` and not after `to`. Without a step, each window is
+    /// a point, unless there are too many windows.
     pub fn new(
         entries: Vec<WindowEntry>,
         (from, to): (Option<i128>, Option<i128>),
@@ -33,7 +34,9 @@ impl Points {
         let mut before = None;
         let mut within = Vec::new();
         for entry in entries {
-            let Some(end) = nanoseconds(&entry.end) else { continue };
+            let Some(end) = nanoseconds(&entry.end) else {
+                continue;
+            };
             if from.is_some_and(|from| end <= from) {
                 before = Some(entry);
             } else if to.is_none_or(|to| end <= to) {
@@ -42,12 +45,20 @@ impl Points {
         }
         let ends = || within.iter().map(|(_, end)| *end);
         // If the clock was set back, a window may end at an earlier time than the window before it.
-        let (Some(first), Some(last)) = (ends().min(), ends().max()) else { return Ok(Self::default()) };
+        let (Some(first), Some(last)) = (ends().min(), ends().max()) else {
+            return Ok(Self::default());
+        };
         let windows = before.into_iter().map(|entry| (entry, None));
         if step.is_none() && within.len() <= MOST_POINTS {
             let ends = ends().collect();
-            let within = within.into_iter().enumerate().map(|(point, (entry, _))| (entry, Some(point)));
-            return Ok(Self { ends, windows: windows.chain(within).collect() });
+            let within = within
+                .into_iter()
+                .enumerate()
+                .map(|(point, (entry, _))| (entry, Some(point)));
+            return Ok(Self {
+                ends,
+                windows: windows.chain(within).collect(),
+            });
         }
         let widest = (last - first) / (MOST_POINTS as i128 - 1) + 1;
         let step = step.map_or(widest, |step| step.as_nanos().cast_signed());
@@ -57,10 +68,15 @@ impl Points {
             let least = widest.div_euclid(1_000_000_000) + 1;
             format!("step would give {count} points, and the limit is {MOST_POINTS}; take step={least}s or a shorter time")
         })?;
-        let ends = (0..count as i128).map(|point| (number(first) + point) * step).collect();
+        let ends = (0..count as i128)
+            .map(|point| (number(first) + point) * step)
+            .collect();
         let point = |end| usize::try_from(number(end) - number(first)).ok();
         let within = within.into_iter().map(|(entry, end)| (entry, point(end)));
-        Ok(Self { ends, windows: windows.chain(within).collect() })
+        Ok(Self {
+            ends,
+            windows: windows.chain(within).collect(),
+        })
     }
 }
 
@@ -80,7 +96,11 @@ mod tests {
     }
 
     fn points(points: &Points) -> Vec<(u64, Option<usize>)> {
-        points.windows.iter().map(|(window, point)| (window.seq, *point)).collect()
+        points
+            .windows
+            .iter()
+            .map(|(window, point)| (window.seq, *point))
+            .collect()
     }
 
     #[test]
@@ -88,19 +108,36 @@ mod tests {
         let all = windows(&[10, 11, 12, 19, 20, 21]);
         let range = (Some(11_000_000_000), Some(20_000_000_000));
         let each = Points::new(all.clone(), range, None).unwrap();
-        assert_eq!(points(&each), [(2, None), (3, Some(0)), (4, Some(1)), (5, Some(2))]);
+        assert_eq!(
+            points(&each),
+            [(2, None), (3, Some(0)), (4, Some(1)), (5, Some(2))]
+        );
         let steps = Points::new(all, range, Some(Duration::from_secs(4))).unwrap();
         assert_eq!(steps.ends, [12_000_000_000, 16_000_000_000, 20_000_000_000]);
-        assert_eq!(points(&steps), [(2, None), (3, Some(0)), (4, Some(2)), (5, Some(2))]);
+        assert_eq!(
+            points(&steps),
+            [(2, None), (3, Some(0)), (4, Some(2)), (5, Some(2))]
+        );
     }
 
     #[test]
     fn there_are_never_more_points_than_possible() {
         let all = windows(&(1..=5_000).collect::<Vec<_>>());
         let chart = Points::new(all.clone(), (None, None), None).unwrap();
-        assert!((1_000..=MOST_POINTS).contains(&chart.ends.len()), "{}", chart.ends.len());
-        let error = Points::new(all.clone(), (None, None), Some(Duration::from_secs(2))).unwrap_err();
-        assert!(error.contains("2500 points") && error.contains("step=3s"), "{error}");
-        assert_eq!(Points::new(all, (None, Some(0)), None).unwrap().ends, [0_i128; 0]);
+        assert!(
+            (1_000..=MOST_POINTS).contains(&chart.ends.len()),
+            "{}",
+            chart.ends.len()
+        );
+        let error =
+            Points::new(all.clone(), (None, None), Some(Duration::from_secs(2))).unwrap_err();
+        assert!(
+            error.contains("2500 points") && error.contains("step=3s"),
+            "{error}"
+        );
+        assert_eq!(
+            Points::new(all, (None, Some(0)), None).unwrap().ends,
+            [0_i128; 0]
+        );
     }
 }

@@ -29,7 +29,10 @@ const NAMES: &str = "metric, field, direction, from, to, step, top, key";
 impl ChartQuery {
     /// Reads the parameters of a request. An error names the parameter and its possible values.
     pub fn parse(pairs: Vec<(String, String)>) -> Result<Self, String> {
-        let mut query = Self { top: USUAL_KEYS, ..Self::default() };
+        let mut query = Self {
+            top: USUAL_KEYS,
+            ..Self::default()
+        };
         let now = Timestamp::now();
         for (name, text) in pairs {
             match &*name {
@@ -37,18 +40,24 @@ impl ChartQuery {
                 "field" => query.field = Some(text),
                 "key" => query.keys.push(text),
                 "direction" => {
-                    let known = Direction::ALL.into_iter().find(|direction| direction.name() == text);
-                    let known =
-                        known.ok_or_else(|| format!("direction={text} is neither ingress nor egress"))?;
+                    let known = Direction::ALL
+                        .into_iter()
+                        .find(|direction| direction.name() == text);
+                    let known = known
+                        .ok_or_else(|| format!("direction={text} is neither ingress nor egress"))?;
                     query.direction = Some(known);
                 }
                 "from" => query.from = Some(time(&name, &text, now)?),
                 "to" => query.to = Some(time(&name, &text, now)?),
                 "step" => query.step = Some(step(&text)?),
                 "top" => {
-                    let top = text.parse().ok().filter(|top| (1..=MOST_KEYS).contains(top));
-                    query.top = top
-                        .ok_or_else(|| format!("top={text} is not a number of keys; use 1 to {MOST_KEYS}"))?;
+                    let top = text
+                        .parse()
+                        .ok()
+                        .filter(|top| (1..=MOST_KEYS).contains(top));
+                    query.top = top.ok_or_else(|| {
+                        format!("top={text} is not a number of keys; use 1 to {MOST_KEYS}")
+                    })?;
                 }
                 _ => return Err(format!("there is no parameter {name}; there are {NAMES}")),
             }
@@ -57,7 +66,10 @@ impl ChartQuery {
             return Err("metric is missing: the name of a metric of the probe".to_owned());
         }
         if query.keys.len() > MOST_KEYS {
-            return Err(format!("{} keys are too many; the limit is {MOST_KEYS}", query.keys.len()));
+            return Err(format!(
+                "{} keys are too many; the limit is {MOST_KEYS}",
+                query.keys.len()
+            ));
         }
         if let (Some(from), Some(to)) = (query.from, query.to)
             && from >= to
@@ -69,16 +81,30 @@ impl ChartQuery {
 
     /// Returns the parameters of a request for the same chart, in which all times are absolute.
     pub fn parameters(&self) -> Vec<(&'static str, String)> {
-        let moment = |time: i128| Timestamp::from_nanosecond(time).ok().map(|time| time.to_string());
+        let moment = |time: i128| {
+            Timestamp::from_nanosecond(time)
+                .ok()
+                .map(|time| time.to_string())
+        };
         let optional = [
-            ("direction", self.direction.map(|direction| direction.name().to_owned())),
+            (
+                "direction",
+                self.direction.map(|direction| direction.name().to_owned()),
+            ),
             ("field", self.field.clone()),
             ("from", self.from.and_then(moment)),
             ("to", self.to.and_then(moment)),
-            ("step", self.step.map(|step| format!("{}ms", step.as_millis()))),
+            (
+                "step",
+                self.step.map(|step| format!("{}ms", step.as_millis())),
+            ),
         ];
         let mut parameters = vec![("metric", self.metric.clone())];
-        parameters.extend(optional.into_iter().filter_map(|(name, text)| Some((name, text?))));
+        parameters.extend(
+            optional
+                .into_iter()
+                .filter_map(|(name, text)| Some((name, text?))),
+        );
         parameters.extend(self.keys.iter().map(|key| ("key", key.clone())));
         parameters.push(("top", self.top.to_string()));
         parameters
@@ -99,16 +125,24 @@ fn time(name: &str, text: &str, now: Timestamp) -> Result<i128, String> {
     if text == "now" {
         return Ok(now.as_nanosecond());
     }
-    let before = text.parse::<SignedDuration>().ok().filter(|_| text.starts_with('-'));
+    let before = text
+        .parse::<SignedDuration>()
+        .ok()
+        .filter(|_| text.starts_with('-'));
     let before = before.map(|before| now.as_nanosecond() + before.as_nanos());
     let time = before.or_else(|| text.parse::<Timestamp>().ok().map(Timestamp::as_nanosecond));
     time.ok_or_else(|| {
-        format!("{name}={text} is not a time such as 2026-11-21T10:00:00Z, now and -1h (an hour ago)")
+        format!(
+            "{name}={text} is not a time such as 2026-11-21T10:00:00Z, now and -1h (an hour ago)"
+        )
     })
 }
 
 fn step(text: &str) -> Result<Duration, String> {
-    let step = text.parse::<SignedDuration>().ok().and_then(|step| Duration::try_from(step).ok());
+    let step = text
+        .parse::<SignedDuration>()
+        .ok()
+        .and_then(|step| Duration::try_from(step).ok());
     let step = step.filter(|step| *step >= Duration::from_millis(1));
     step.ok_or_else(|| format!("step={text} is not a duration of at least 1ms such as 10s, 5m, 1h"))
 }
@@ -119,7 +153,11 @@ mod tests {
 
     fn parse(text: &str) -> Result<ChartQuery, String> {
         let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
-        ChartQuery::parse(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+        ChartQuery::parse(
+            pairs
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
+        )
     }
 
     #[test]
@@ -131,15 +169,25 @@ mod tests {
             (Some(3_600_000_000_000), Some(Duration::from_secs(10)), 3)
         );
         let query = parse("metric=m&from=1970-01-01T00:00:01Z").unwrap();
-        assert_eq!((query.from, query.to, query.top), (Some(1_000_000_000), None, USUAL_KEYS));
+        assert_eq!(
+            (query.from, query.to, query.top),
+            (Some(1_000_000_000), None, USUAL_KEYS)
+        );
     }
 
     #[test]
     fn the_parameters_of_a_chart_ask_for_the_same_chart() {
         let text = "metric=m&direction=egress&field=a.b&from=-1h&to=now&step=90s&top=3&key=7&key=x";
         let query = parse(text).unwrap();
-        let pairs = query.parameters().into_iter().map(|(name, text)| (name.to_owned(), text)).collect();
-        assert_eq!(format!("{query:?}"), format!("{:?}", ChartQuery::parse(pairs).unwrap()));
+        let pairs = query
+            .parameters()
+            .into_iter()
+            .map(|(name, text)| (name.to_owned(), text))
+            .collect();
+        assert_eq!(
+            format!("{query:?}"),
+            format!("{:?}", ChartQuery::parse(pairs).unwrap())
+        );
     }
 
     #[test]
@@ -149,9 +197,15 @@ mod tests {
             ("metric=m&from=yesterday", "from=yesterday is not a time"),
             ("metric=m&from=1h", "from=1h is not a time"),
             ("metric=m&step=0s", "step=0s is not a duration"),
-            ("metric=m&top=0", "top=0 is not a number of keys; use 1 to 100"),
+            (
+                "metric=m&top=0",
+                "top=0 is not a number of keys; use 1 to 100",
+            ),
             ("metric=m&direction=in", "direction=in is neither"),
-            ("metric=m&steps=1s", "there is no parameter steps; there are metric"),
+            (
+                "metric=m&steps=1s",
+                "there is no parameter steps; there are metric",
+            ),
             ("metric=m&from=now&to=-1h", "from is not before to"),
         ] {
             let error = parse(text).unwrap_err();

@@ -38,7 +38,13 @@ impl Sums {
     pub fn new(mode: Mode, rule: MergeRule, points: usize, places: Vec<u32>, keys: usize) -> Self {
         let values = vec![Values::of_key(mode, points); keys];
         let others = Values::of_many(mode, rule, points);
-        Self { mode, places, values, others, total: Totals::default() }
+        Self {
+            mode,
+            places,
+            values,
+            others,
+            total: Totals::default(),
+        }
     }
 
     pub fn add(&mut self, point: usize, id: u32, number: Option<Number>) {
@@ -58,18 +64,32 @@ impl Sums {
         for window in kept.windows() {
             match window.small().filter(|_| adds(self.mode)) {
                 Some((numbers, sum)) => self.add_small(&window, numbers, sum, &mut rows),
-                None => window.all().for_each(|(id, number)| self.add(window.point, id, number)),
+                None => window
+                    .all()
+                    .for_each(|(id, number)| self.add(window.point, id, number)),
             }
         }
     }
 
-    /// Adds the small numbers of a window in which numbers add up. The chart shows all other keys as
-    /// one sum, which is the sum of the window minus the numbers of the chart's keys.
-    fn add_small(&mut self, window: &WindowNumbers<'_>, numbers: &[u32], mut sum: u64, rows: &mut KeyRows) {
+    /// Adds the small numbers of a window in which numbers add up. The chart shows all other keys
+    /// as one sum, which is the sum of the window minus the numbers of the chart's keys.
+    fn add_small(
+        &mut self,
+        window: &WindowNumbers<'_>,
+        numbers: &[u32],
+        mut sum: u64,
+        rows: &mut KeyRows,
+    ) {
         let places = &self.places;
         let find = || {
             let place = |(row, id): (usize, &u32)| Some((row, *places.get(*id as usize)?));
-            window.ids().iter().enumerate().filter_map(place).filter(|(_, place)| *place != OTHER).collect()
+            window
+                .ids()
+                .iter()
+                .enumerate()
+                .filter_map(place)
+                .filter(|(_, place)| *place != OTHER)
+                .collect()
         };
         let rows = rows.entry(window.order).or_insert_with(find);
         for &(row, place) in &*rows {
@@ -86,7 +106,10 @@ impl Sums {
 
     /// Joins the sums of later windows.
     pub fn join(&mut self, later: &Self) {
-        self.values.iter_mut().zip(&later.values).for_each(|(own, later)| own.join(later));
+        self.values
+            .iter_mut()
+            .zip(&later.values)
+            .for_each(|(own, later)| own.join(later));
         self.others.join(&later.others);
         self.total.join(self.mode, &later.total, &[0]);
     }
@@ -94,11 +117,15 @@ impl Sums {
 
 impl ChartSink for PointSums<'_> {
     fn one(&mut self, id: u32, number: Option<Number>) {
-        self.point.into_iter().for_each(|point| self.sums.add(point, id, number));
+        self.point
+            .into_iter()
+            .for_each(|point| self.sums.add(point, id, number));
     }
 
     fn many(&mut self, ids: &[u32], numbers: &[u64]) {
-        ids.iter().zip(numbers).for_each(|(&id, &number)| self.one(id, Some(Number::Integer(number.into()))));
+        ids.iter()
+            .zip(numbers)
+            .for_each(|(&id, &number)| self.one(id, Some(Number::Integer(number.into()))));
     }
 }
 

@@ -41,8 +41,18 @@ fn table(kind: MapKind, key: usize, members: &[&str]) -> Arc<TableLayout> {
         layout: Layout::unsigned(8),
     };
     let shape = Shape::Struct(members.iter().enumerate().map(member).collect());
-    let value = Layout { size: 8 * members.len(), shape, render: None };
-    Arc::new(TableLayout { kind, key: Layout::unsigned(key), value, slots: 1, inner: None })
+    let value = Layout {
+        size: 8 * members.len(),
+        shape,
+        render: None,
+    };
+    Arc::new(TableLayout {
+        kind,
+        key: Layout::unsigned(key),
+        value,
+        slots: 1,
+        inner: None,
+    })
 }
 
 /// The fields of values: the numbers of a chart are `n`.
@@ -55,7 +65,10 @@ fn rows(rows: &[(u32, u32)], fields: usize) -> RawTable {
             0 => &[7, number.into()],
             _ => &[number.into(), 7, 9],
         };
-        numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>()
+        numbers
+            .iter()
+            .flat_map(|number| number.to_le_bytes())
+            .collect::<Vec<u8>>()
     };
     RawTable {
         keys: rows.iter().flat_map(|(key, _)| key.to_le_bytes()).collect(),
@@ -73,7 +86,8 @@ fn head(seq: u64, temporality: Temporality, layout: Arc<TableLayout>) -> WindowH
         approximate: None,
         window: Window {
             seq,
-            // A stopped daemon has no windows. In these tests the daemon is stopped for a second before each window.
+            // A stopped daemon has no windows. In these tests the daemon is stopped for a second
+            // before each window.
             start: time(2 * seq - 1),
             end: time(2 * seq),
             duration_ns: Some(1_000_000_000),
@@ -85,7 +99,10 @@ fn head(seq: u64, temporality: Temporality, layout: Arc<TableLayout>) -> WindowH
         context: Context::default(),
         skipped_before: 0,
         closed_by: ClosedBy::Schedule,
-        metrics: vec![MetricHead { temporality, ..MetricHead::new(Direction::Ingress, "m", "m", layout) }],
+        metrics: vec![MetricHead {
+            temporality,
+            ..MetricHead::new(Direction::Ingress, "m", "m", layout)
+        }],
         hidden: Vec::new(),
         changes: None,
     }
@@ -109,14 +126,25 @@ impl Scene {
             retain: 1000,
             ..twinprobe_windows::RetentionLimits::default()
         });
-        let sum = Accumulator::new(table(MapKind::Hash, 4, FIELDS[0]), &MergeRules::default()).unwrap();
-        Self { windows, _directory: directory, temporality, sum, changes: 0 }
+        let sum =
+            Accumulator::new(table(MapKind::Hash, 4, FIELDS[0]), &MergeRules::default()).unwrap();
+        Self {
+            windows,
+            _directory: directory,
+            temporality,
+            sum,
+            changes: 0,
+        }
     }
 
     fn run(&mut self, seq: u64, event: &Event) {
         match (event, self.temporality) {
             (Missing, _) => {}
-            (OtherKeys, _) => self.write(seq, table(MapKind::Hash, 8, FIELDS[0]), &RawTable::default()),
+            (OtherKeys, _) => self.write(
+                seq,
+                table(MapKind::Hash, 8, FIELDS[0]),
+                &RawTable::default(),
+            ),
             (OtherValue(all), Temporality::Window) => {
                 self.write(seq, table(MapKind::Hash, 4, FIELDS[1]), &rows(all, 1));
             }
@@ -128,7 +156,10 @@ impl Scene {
     }
 
     fn write(&mut self, seq: u64, layout: Arc<TableLayout>, rows: &RawTable) {
-        let mut writer = self.windows.write(&head(seq, self.temporality, layout)).unwrap();
+        let mut writer = self
+            .windows
+            .write(&head(seq, self.temporality, layout))
+            .unwrap();
         writer.rows(0, rows).unwrap();
         drop(writer.commit().unwrap());
         self.windows.begin_anew();
@@ -139,26 +170,37 @@ impl Scene {
         self.sum.add(&rows(all, 0), seq, 0);
         self.sum.drop_older(seq.saturating_sub(6));
         let mut head = head(seq, self.temporality, Arc::clone(self.sum.layout()));
-        let changes =
-            self.windows.base_of_changes().and_then(|since| Some((since, self.sum.changes(since)?)));
+        let changes = self
+            .windows
+            .base_of_changes()
+            .and_then(|since| Some((since, self.sum.changes(since)?)));
         if let Some((since, changes)) = changes {
             head.changes = Some(SumChanges::new(since, vec![0]));
             let mut writer = self.windows.write(&head).unwrap();
             writer.rows(0, &changes.rows).unwrap();
-            writer.rows(head.place_of_changes(0), &changes.places()).unwrap();
+            writer
+                .rows(head.place_of_changes(0), &changes.places())
+                .unwrap();
             drop(writer.commit().unwrap());
             self.changes += 1;
         } else {
             let mut writer = self.windows.write(&head).unwrap();
             writer.rows(0, self.sum.table()).unwrap();
-            writer.rows(head.place_of_ages(0), &ages_as_rows(self.sum.ages())).unwrap();
+            writer
+                .rows(head.place_of_ages(0), &ages_as_rows(self.sum.ages()))
+                .unwrap();
             drop(writer.commit().unwrap());
         }
         self.sum.note_changes(seq);
     }
 
     fn chart(&self, top: usize) -> Chart {
-        let query = ChartQuery { metric: "m".into(), field: Some("n".into()), top, ..ChartQuery::default() };
+        let query = ChartQuery {
+            metric: "m".into(),
+            field: Some("n".into()),
+            top,
+            ..ChartQuery::default()
+        };
         make(&self.windows, "p", &query).unwrap()
     }
 }
@@ -170,7 +212,8 @@ struct Expected {
     keys: Vec<u32>,
     numbers: BTreeMap<u32, Vec<u64>>,
     known: Vec<bool>,
-    /// The seconds that windows cover. A window lasts one, and a sum grows also in the windows that are missing before it.
+    /// The seconds that windows cover. A window lasts one, and a sum grows also in the windows that
+    /// are missing before it.
     seconds: Vec<f64>,
     left_out: u64,
 }
@@ -181,7 +224,10 @@ impl Expected {
         let cumulative = temporality == Temporality::Cumulative;
         // Nothing precedes the very first window.
         let mut knows = !cumulative || !matches!(events.first(), Some(Missing));
-        let points = events.iter().filter(|event| !matches!(event, Missing)).count();
+        let points = events
+            .iter()
+            .filter(|event| !matches!(event, Missing))
+            .count();
         let mut missing = 0;
         for event in events {
             match event {
@@ -196,15 +242,23 @@ impl Expected {
                 Rows(all) | OtherValue(all) => {
                     let point = expected.known.len();
                     expected.known.push(knows);
-                    let grows = if cumulative && missing > 0 { 2 * (missing + 1) } else { 1 };
-                    expected.seconds.push(if knows { f64::from(grows) } else { 0.0 });
+                    let grows = if cumulative && missing > 0 {
+                        2 * (missing + 1)
+                    } else {
+                        1
+                    };
+                    expected
+                        .seconds
+                        .push(if knows { f64::from(grows) } else { 0.0 });
                     missing = 0;
                     for (key, number) in all.iter().filter(|_| knows) {
                         if !expected.keys.contains(key) {
                             expected.keys.push(*key);
                         }
-                        expected.numbers.entry(*key).or_insert_with(|| vec![0; points])[point] +=
-                            u64::from(*number);
+                        expected
+                            .numbers
+                            .entry(*key)
+                            .or_insert_with(|| vec![0; points])[point] += u64::from(*number);
                     }
                     knows = true;
                 }
@@ -218,12 +272,26 @@ impl Expected {
         let mut sorted: Vec<&u32> = self.keys.iter().collect();
         sorted.sort_by_key(|key| std::cmp::Reverse(total(key)));
         let (chosen, others) = sorted.split_at(top.min(sorted.len()));
-        let shown: Vec<u64> = chart.series.iter().filter_map(|series| series.key.as_u64()).collect();
-        let totals: Vec<u64> =
-            chart.series.iter().filter_map(|series| series.total.clone()?.as_u64()).collect();
-        assert_eq!(totals, chosen.iter().map(|key| total(key)).collect::<Vec<_>>());
+        let shown: Vec<u64> = chart
+            .series
+            .iter()
+            .filter_map(|series| series.key.as_u64())
+            .collect();
+        let totals: Vec<u64> = chart
+            .series
+            .iter()
+            .filter_map(|series| series.total.clone()?.as_u64())
+            .collect();
+        assert_eq!(
+            totals,
+            chosen.iter().map(|key| total(key)).collect::<Vec<_>>()
+        );
         for (series, key) in chart.series.iter().zip(&shown) {
-            assert_eq!(self.values(&[&(*key as u32)]), numbers(&series.values), "{key}");
+            assert_eq!(
+                self.values(&[&(*key as u32)]),
+                numbers(&series.values),
+                "{key}"
+            );
         }
         assert_eq!(chart.left_out, self.left_out);
         assert_eq!(chart.seconds, self.seconds);
@@ -246,7 +314,10 @@ impl Expected {
     fn values(&self, keys: &[&u32]) -> Vec<Option<u64>> {
         let point = |(point, known): (usize, &bool)| {
             known.then(|| {
-                keys.iter().filter_map(|key| self.numbers.get(key)).map(|numbers| numbers[point]).sum()
+                keys.iter()
+                    .filter_map(|key| self.numbers.get(key))
+                    .map(|numbers| numbers[point])
+                    .sum()
             })
         };
         self.known.iter().enumerate().map(point).collect()
@@ -258,14 +329,20 @@ fn total_of(expected: &Expected, key: &u32) -> u64 {
 }
 
 fn numbers(values: &[Option<serde_json::Number>]) -> Vec<Option<u64>> {
-    values.iter().map(|value| value.as_ref().and_then(serde_json::Number::as_u64)).collect()
+    values
+        .iter()
+        .map(|value| value.as_ref().and_then(serde_json::Number::as_u64))
+        .collect()
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    // Few different numbers, so that many keys have equal sums; some that take more than 32 bits when they add up.
+    // Few different numbers, so that many keys have equal sums; some that take more than 32 bits
+    // when they add up.
     let number = prop_oneof![6 => 1_u32..4, 1 => Just(u32::MAX)];
     let keys = prop::collection::btree_map(0_u32..30, number, 0..25);
-    let rows = keys.prop_map(|keys| keys.into_iter().collect::<Vec<_>>()).prop_shuffle();
+    let rows = keys
+        .prop_map(|keys| keys.into_iter().collect::<Vec<_>>())
+        .prop_shuffle();
     prop_oneof![
         10 => rows.clone().prop_map(Rows),
         1 => Just(OtherKeys),
@@ -295,7 +372,12 @@ fn of_equal_keys_those_that_came_first_are_shown() {
     for (seq, keys) in (1..).zip([&[9, 4, 7][..], &[7, 1, 9], &[4, 1]]) {
         scene.run(seq, &Rows(keys.iter().map(|key| (*key, 2)).collect()));
     }
-    let shown: Vec<Option<u64>> = scene.chart(3).series.iter().map(|series| series.key.as_u64()).collect();
+    let shown: Vec<Option<u64>> = scene
+        .chart(3)
+        .series
+        .iter()
+        .map(|series| series.key.as_u64())
+        .collect();
     assert_eq!(shown, [Some(9), Some(4), Some(7)], "all of them come to 4");
 }
 
@@ -303,11 +385,21 @@ fn of_equal_keys_those_that_came_first_are_shown() {
 fn windows_of_changes_are_followed() {
     let mut scene = Scene::new(Temporality::Cumulative);
     let events: Vec<Event> = (0..150_u32)
-        .map(|window| Rows((0..8).map(|key| ((window * 3 + key * 5) % 40, 1 + key)).collect()))
+        .map(|window| {
+            Rows(
+                (0..8)
+                    .map(|key| ((window * 3 + key * 5) % 40, 1 + key))
+                    .collect(),
+            )
+        })
         .collect();
     for (seq, event) in (1..).zip(&events) {
         scene.run(seq, event);
     }
-    assert!(scene.changes > 100, "{} windows hold changes", scene.changes);
+    assert!(
+        scene.changes > 100,
+        "{} windows hold changes",
+        scene.changes
+    );
     Expected::of(&events, Temporality::Cumulative).check(&scene.chart(5), 5);
 }

@@ -1,4 +1,5 @@
-//! The numbers of a chart: the largest keys, with their sums and the sum of all others at each point.
+//! The numbers of a chart: the largest keys, with their sums and the sum of all others at each
+//! point.
 
 use serde_json::Number as JsonNumber;
 use twinprobe_ebpf_common::MergeRule;
@@ -12,8 +13,8 @@ use crate::engine::series::walk::Mode;
 pub struct Values {
     mode: Mode,
     rule: MergeRule,
-    /// The number at each point. The outer `None` means that the point has no data, and the inner `None` that the
-    /// key was removed.
+    /// The number at each point. The outer `None` means that the point has no data, and the inner
+    /// `None` that the key was removed.
     points: Vec<Option<Option<Number>>>,
 }
 
@@ -62,10 +63,13 @@ impl Totals {
         self.0.get(id)
     }
 
-    /// Returns the keys with the largest numbers, the largest first, and the number of all other keys.
+    /// Returns the keys with the largest numbers, the largest first, and the number of all other
+    /// keys.
     pub fn largest(&self, top: usize) -> (Vec<u32>, u64) {
         let size = |id: &u32| self.get(*id).map_or(f64::NEG_INFINITY, Number::as_f64);
-        let mut ids: Vec<u32> = (0..self.0.len() as u32).filter(|id| self.get(*id).is_some()).collect();
+        let mut ids: Vec<u32> = (0..self.0.len() as u32)
+            .filter(|id| self.get(*id).is_some())
+            .collect();
         let larger = |a: &u32, b: &u32| size(b).total_cmp(&size(a)).then(a.cmp(b));
         if ids.len() > top {
             ids.select_nth_unstable_by(top, larger);
@@ -88,13 +92,25 @@ fn join(old: Option<Number>, rule: MergeRule, new: Option<Number>) -> Option<Num
 impl Values {
     /// Makes the numbers of one key, which has none yet.
     pub fn of_key(mode: Mode, points: usize) -> Self {
-        Self { mode, rule: mode.within(), points: vec![None; points] }
+        Self {
+            mode,
+            rule: mode.within(),
+            points: vec![None; points],
+        }
     }
 
     /// Makes the numbers of many keys, which join by `rule`.
     pub fn of_many(mode: Mode, rule: MergeRule, points: usize) -> Self {
-        let rule = if mode == Mode::State { rule } else { mode.within() };
-        Self { mode, rule, points: vec![None; points] }
+        let rule = if mode == Mode::State {
+            rule
+        } else {
+            mode.within()
+        };
+        Self {
+            mode,
+            rule,
+            points: vec![None; points],
+        }
     }
 
     pub fn add(&mut self, point: usize, number: Option<Number>) {
@@ -111,8 +127,8 @@ impl Values {
         }
     }
 
-    /// Tells whether a number for many keys together would have no meaning: the newest value of many keys, or the
-    /// sum of their present values.
+    /// Tells whether a number for many keys together would have no meaning: the newest value of
+    /// many keys, or the sum of their present values.
     pub fn means_nothing(&self) -> bool {
         let adds_states = self.mode == Mode::State && self.rule == MergeRule::Sum;
         self.rule == MergeRule::Last || adds_states
@@ -131,7 +147,11 @@ impl Values {
                     None => state,
                 };
             }
-            let number = if self.mode == Mode::State { state } else { point.flatten() };
+            let number = if self.mode == Mode::State {
+                state
+            } else {
+                point.flatten()
+            };
             let number = number.or_else(|| adds.then_some(Number::ZERO));
             values.push(number.filter(|_| *has_windows).and_then(json));
         }
@@ -139,8 +159,8 @@ impl Values {
     }
 }
 
-/// Returns the number in JSON; `None` for a float that JSON can't express. An integer of more than 64 bits becomes a
-/// float.
+/// Returns the number in JSON; `None` for a float that JSON can't express. An integer of more than
+/// 64 bits becomes a float.
 pub fn json(number: Number) -> Option<JsonNumber> {
     match number {
         Number::Float(number) => JsonNumber::from_f64(number),
@@ -168,7 +188,9 @@ mod tests {
     fn what_grows_adds_up_and_what_is_stays() {
         let has_windows = [true, true, false, true];
         let mut growth = Values::of_key(Mode::Growth { falls: false }, 4);
-        [(0, 5), (0, 6), (3, 1)].iter().for_each(|(point, number)| growth.add(*point, some(*number)));
+        [(0, 5), (0, 6), (3, 1)]
+            .iter()
+            .for_each(|(point, number)| growth.add(*point, some(*number)));
         assert_eq!(finished(growth, &has_windows), "[11,0,null,1]");
         let mut state = Values::of_key(Mode::State, 4);
         state.add(0, some(5));
@@ -176,7 +198,9 @@ mod tests {
         state.add(3, None);
         assert_eq!(finished(state, &has_windows), "[7,7,null,null]");
         let mut most = Values::of_key(Mode::Windows(MergeRule::Max), 4);
-        [(0, 5), (0, 3)].iter().for_each(|(point, number)| most.add(*point, some(*number)));
+        [(0, 5), (0, 3)]
+            .iter()
+            .for_each(|(point, number)| most.add(*point, some(*number)));
         assert_eq!(finished(most, &has_windows), "[5,null,null,null]");
     }
 
@@ -194,7 +218,10 @@ mod tests {
     #[test]
     fn numbers_that_json_does_not_have_are_left_out() {
         assert_eq!(json(Number::Float(f64::NAN)), None);
-        assert_eq!(json(Number::Integer(1 << 100)).unwrap().as_f64(), Some(f64::from(2).powi(100)));
+        assert_eq!(
+            json(Number::Integer(1 << 100)).unwrap().as_f64(),
+            Some(f64::from(2).powi(100))
+        );
         assert_eq!(json(Number::Integer(-3)).unwrap().as_i64(), Some(-3));
     }
 }

@@ -1,5 +1,6 @@
-//! The walk over the windows of a chart: the increase of each key in each window. Windows that contain the changes of a
-//! sum are read as they are stored, so that a walk takes time only for the changes.
+//! The walk over the windows of a chart: the increase of each key in each window. Windows that
+//! contain the changes of a sum are read as they are stored, so that a walk takes time only for the
+//! changes.
 
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ use crate::engine::series::keys::{KeyBytes, KeyOrder, Keys, TooManyKeys};
 /// The numbers of a metric that a chart shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The growth of a sum. The sum of signed numbers may fall. Any other sum that is smaller than before has begun
-    /// again.
+    /// The growth of a sum. The sum of signed numbers may fall. Any other sum that is smaller than
+    /// before has begun again.
     Growth { falls: bool },
     /// The numbers of each window, which join by this rule.
     Windows(MergeRule),
@@ -47,11 +48,12 @@ pub struct Walk<'a> {
     wanted: &'a WantedNumbers,
     mode: Mode,
     pub keys: Keys,
-    /// The orders of the keys in the last two windows that had all rows. A metric that windows reset alternates between
-    /// two tables, each with its own order.
+    /// The orders of the keys in the last two windows that had all rows. A metric that windows
+    /// reset alternates between two tables, each with its own order.
     orders: [KeyOrder; 2],
     reader: NumberReader<'a>,
-    /// The keys in the table of the last window, in the order of the table, and the number of each key.
+    /// The keys in the table of the last window, in the order of the table, and the number of each
+    /// key.
     rows: Vec<u32>,
     known: CompactNumbers,
     /// Memory that is used again: for the next rows and numbers, and for their increases.
@@ -67,7 +69,20 @@ impl<'a> Walk<'a> {
     pub fn new(windows: &'a Windows, wanted: &'a WantedNumbers, mode: Mode) -> Self {
         let (keys, orders, rows, known, spare, added, layout) = Default::default();
         let reader = NumberReader::new(wanted);
-        Self { windows, wanted, mode, keys, orders, reader, rows, known, spare, added, layout, last: None }
+        Self {
+            windows,
+            wanted,
+            mode,
+            keys,
+            orders,
+            reader,
+            rows,
+            known,
+            spare,
+            added,
+            layout,
+            last: None,
+        }
     }
 
     /// Goes back to the beginning, before the first window. Known keys keep their numbers.
@@ -77,9 +92,14 @@ impl<'a> Walk<'a> {
         self.last = None;
     }
 
-    /// Reads the next window and gives `adder` the numbers that it adds. Returns false if the window is unusable;
-    /// `None` if its increase is unknown because the previous window is unknown.
-    pub fn window(&mut self, seq: u64, adder: &mut dyn ChartSink) -> Result<Option<bool>, TooManyKeys> {
+    /// Reads the next window and gives `adder` the numbers that it adds. Returns false if the
+    /// window is unusable; `None` if its increase is unknown because the previous window is
+    /// unknown.
+    pub fn window(
+        &mut self,
+        seq: u64,
+        adder: &mut dyn ChartSink,
+    ) -> Result<Option<bool>, TooManyKeys> {
         let Ok(stored) = self.windows.get(seq) else {
             self.rewind();
             return Ok(Some(false));
@@ -90,7 +110,9 @@ impl<'a> Walk<'a> {
         let adder: &mut dyn ChartSink = if knows { adder } else { &mut nothing };
         let is_used = match self.reader.stored(&stored) {
             Held::Whole(rows) => self.whole(seq, &rows, adder).map(|()| true)?,
-            Held::Changes(changes) => self.next(seq, &changes, adder)? || self.again(&stored, adder)?,
+            Held::Changes(changes) => {
+                self.next(seq, &changes, adder)? || self.again(&stored, adder)?
+            }
             Held::Other => false,
             Held::Unread => self.again(&stored, adder)?,
         };
@@ -101,9 +123,14 @@ impl<'a> Walk<'a> {
         Ok(knows.then_some(true))
     }
 
-    /// Reads a window that needs other windows: the windows between the last read window and this window, or else the
-    /// windows on which this window builds. A damaged window is set aside. Returns false if the window can't be used.
-    fn again(&mut self, stored: &Arc<StoredWindow>, adder: &mut dyn ChartSink) -> Result<bool, TooManyKeys> {
+    /// Reads a window that needs other windows: the windows between the last read window and this
+    /// window, or else the windows on which this window builds. A damaged window is set aside.
+    /// Returns false if the window can't be used.
+    fn again(
+        &mut self,
+        stored: &Arc<StoredWindow>,
+        adder: &mut dyn ChartSink,
+    ) -> Result<bool, TooManyKeys> {
         let steps = match (self.last, self.mode) {
             (Some(last), _) => self.windows.since(last, stored).unwrap_or_default(),
             // The increase within the window is unknown, so only its final sum counts.
@@ -127,14 +154,20 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Applies changes to the table of the last window. Returns false if the changes do not belong to this table.
+    /// Applies changes to the table of the last window. Returns false if the changes do not belong
+    /// to this table.
     fn next(
         &mut self,
         seq: u64,
         changes: &HeldChanges,
         adder: &mut dyn ChartSink,
     ) -> Result<bool, TooManyKeys> {
-        let HeldChanges { since, gone, changed, rows } = changes;
+        let HeldChanges {
+            since,
+            gone,
+            changed,
+            rows,
+        } = changes;
         if self.last != Some(*since) || self.layout.as_ref() != Some(&rows.layout) {
             return Ok(false);
         }
@@ -142,7 +175,11 @@ impl<'a> Walk<'a> {
         let of_changed = changed.len().min(rows.len());
         let mut ids = std::mem::take(&mut self.spare.0);
         ids.clear();
-        ids.extend(changed[..of_changed].iter().map_while(|&place| self.rows.get(place)));
+        ids.extend(
+            changed[..of_changed]
+                .iter()
+                .map_while(|&place| self.rows.get(place)),
+        );
         let mut fits = ids.len() == changed.len();
         for place in 0..rows.len() - of_changed {
             let Some(key) = rows.key(place).filter(|_| fits) else {
@@ -202,7 +239,9 @@ impl<'a> Walk<'a> {
                     continue;
                 }
             }
-            let Some(number) = numbers.get(row) else { break };
+            let Some(number) = numbers.get(row) else {
+                break;
+            };
             let before = self.known.set(id, Some(number));
             emit(self.mode, id, before, number, adder);
         }
@@ -210,9 +249,18 @@ impl<'a> Walk<'a> {
     }
 
     /// Takes all rows of a window.
-    fn whole(&mut self, seq: u64, rows: &KeyedNumbers, adder: &mut dyn ChartSink) -> Result<(), TooManyKeys> {
+    fn whole(
+        &mut self,
+        seq: u64,
+        rows: &KeyedNumbers,
+        adder: &mut dyn ChartSink,
+    ) -> Result<(), TooManyKeys> {
         let (mut ids, mut now) = std::mem::take(&mut self.spare);
-        let own = KeyBytes { bytes: &rows.keys, size: rows.key, count: rows.with_keys() };
+        let own = KeyBytes {
+            bytes: &rows.keys,
+            size: rows.key,
+            count: rows.with_keys(),
+        };
         let order = &mut self.orders[(seq % 2) as usize];
         self.keys.ids(own, order, &mut ids)?;
         order.set(&ids, own, &self.keys);
@@ -220,7 +268,10 @@ impl<'a> Walk<'a> {
             match &rows.numbers {
                 NumberColumn::Words(words) => adder.many(&ids, &words[..ids.len()]),
                 numbers => ids.iter().enumerate().for_each(|(row, &id)| {
-                    numbers.get(row).into_iter().for_each(|number| adder.one(id, Some(number)));
+                    numbers
+                        .get(row)
+                        .into_iter()
+                        .for_each(|number| adder.one(id, Some(number)));
                 }),
             }
         } else {
@@ -265,7 +316,9 @@ impl<'a> Walk<'a> {
                     continue;
                 }
             }
-            let Some(number) = numbers.get(row) else { break };
+            let Some(number) = numbers.get(row) else {
+                break;
+            };
             emit(self.mode, id, self.known.get(id), number, adder);
             now.set(id, Some(number));
         }
@@ -280,8 +333,8 @@ fn words(numbers: &NumberColumn) -> &[u64] {
     }
 }
 
-/// Returns how much a small number has grown; `None` if the number has fallen, or if the key had no small number
-/// before.
+/// Returns how much a small number has grown; `None` if the number has fallen, or if the key had no
+/// small number before.
 const fn growth(before: Option<u64>, is_known: bool, now: u64) -> Option<u64> {
     match before {
         Some(before) => now.checked_sub(before),
@@ -300,7 +353,11 @@ fn emit(mode: Mode, id: u32, before: Option<Number>, number: Number, adder: &mut
         }
         Mode::Growth { falls } => {
             let growth = number.minus(before.unwrap_or(Number::ZERO));
-            let growth = if growth.as_f64() < 0.0 && !falls { number } else { growth };
+            let growth = if growth.as_f64() < 0.0 && !falls {
+                number
+            } else {
+                growth
+            };
             if growth.as_f64() != 0.0 {
                 adder.one(id, Some(growth));
             }
@@ -312,7 +369,9 @@ fn emit(mode: Mode, id: u32, before: Option<Number>, number: Number, adder: &mut
 pub fn mode(metric: &Metric, numbers: &Numbers) -> Mode {
     match (metric.temporality, numbers.rule()) {
         (Temporality::Window, rule) => Mode::Windows(rule),
-        (Temporality::Cumulative, MergeRule::Sum) => Mode::Growth { falls: numbers.is_signed() },
+        (Temporality::Cumulative, MergeRule::Sum) => Mode::Growth {
+            falls: numbers.is_signed(),
+        },
         (Temporality::Cumulative | Temporality::Live, _) => Mode::State,
     }
 }

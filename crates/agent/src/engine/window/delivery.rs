@@ -1,5 +1,5 @@
-//! Readings that clients receive: windows on disk, and maps that a reading leaves unchanged. If a client disconnects,
-//! the next client gets its window.
+//! Readings that clients receive: windows on disk, and maps that a reading leaves unchanged. If a
+//! client disconnects, the next client gets its window.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -47,7 +47,8 @@ pub struct WindowClaim {
     seq: u64,
 }
 
-/// The answer to one request about one probe, and the window that counts as taken once a client has received all of it.
+/// The answer to one request about one probe, and the window that counts as taken once a client has
+/// received all of it.
 #[derive(Debug)]
 pub struct Delivery {
     pub probe: String,
@@ -57,8 +58,8 @@ pub struct Delivery {
     /// The reasons why the numbers differ from those on the wire; `None` if they do not.
     pub approximate: Option<String>,
     pub subject: ReadingSubject,
-    /// The facts about the machine that encoders need. Those of a stored window are from the time when the window was
-    /// closed.
+    /// The facts about the machine that encoders need. Those of a stored window are from the time
+    /// when the window was closed.
     pub context: Arc<Context>,
     /// The format that the probe's configuration prefers.
     pub format: Format,
@@ -74,17 +75,29 @@ pub struct Delivery {
 #[derive(Debug)]
 pub enum ReadingSubject {
     /// A window on disk, which counts as taken once the client has received everything.
-    Window { window: Window, of: Arc<Windows>, _claim: Option<WindowClaim> },
-    /// The present content of maps, with the last window if there is one. No window counts as taken.
+    Window {
+        window: Window,
+        of: Arc<Windows>,
+        _claim: Option<WindowClaim>,
+    },
+    /// The present content of maps, with the last window if there is one. No window counts as
+    /// taken.
     Live { last: Option<Window> },
     /// The packets of a capture; `span` is the time that they cover.
-    Replay { span: Option<Window>, replay: RunningReplay },
+    Replay {
+        span: Option<Window>,
+        replay: RunningReplay,
+    },
 }
 
 /// The position of a client in the rows of one metric.
 #[derive(Debug)]
 pub enum Cursor {
-    Stored { window: Arc<WindowReader>, metric: usize, next: usize },
+    Stored {
+        window: Arc<WindowReader>,
+        metric: usize,
+        next: usize,
+    },
     Live(LiveRows),
     Kept(Kept),
     Held(Arc<RawTable>),
@@ -95,7 +108,10 @@ impl InFlight {
     /// Claims a window for a client; `None` if another client is receiving the window.
     pub fn claim(&self, seq: u64) -> Option<WindowClaim> {
         let new = self.0.lock().insert(seq);
-        new.then(|| WindowClaim { windows: self.clone(), seq })
+        new.then(|| WindowClaim {
+            windows: self.clone(),
+            seq,
+        })
     }
 }
 
@@ -109,18 +125,23 @@ impl DocumentPart {
     /// Returns the metric at this index of a stored window, as it was when the window was closed.
     pub fn stored(window: &Arc<WindowReader>, index: usize) -> Self {
         let metric = Arc::new(window.head.metrics[index].clone().into());
-        Self { metric, rows: Rows::Stored(Arc::clone(window), index) }
+        Self {
+            metric,
+            rows: Rows::Stored(Arc::clone(window), index),
+        }
     }
 }
 
 impl Rows {
-    /// Returns the position before the first row. `keeping` is a place for the rows of a live map that are needed again:
-    /// see [`Cursor::kept`].
+    /// Returns the position before the first row. `keeping` is a place for the rows of a live map
+    /// that are needed again: see [`Cursor::kept`].
     pub fn cursor(&self, keeping: impl FnOnce() -> Option<Keeping>) -> Result<Cursor, Broken> {
         Ok(match self {
-            Self::Stored(window, metric) => {
-                Cursor::Stored { window: Arc::clone(window), metric: *metric, next: 0 }
-            }
+            Self::Stored(window, metric) => Cursor::Stored {
+                window: Arc::clone(window),
+                metric: *metric,
+                next: 0,
+            },
             Self::Live(map) => Cursor::Live(map.clone().rows(keeping())?),
             Self::Kept(rows) => Cursor::Kept(rows.clone()),
             Self::Held(rows) => Cursor::Held(Arc::clone(rows)),
@@ -142,7 +163,11 @@ impl Delivery {
     }
 
     /// Makes the delivery of a retained window that was already opened.
-    pub fn of_reader(windows: &Arc<Windows>, reader: &Arc<WindowReader>, skipped: Arc<AtomicU64>) -> Self {
+    pub fn of_reader(
+        windows: &Arc<Windows>,
+        reader: &Arc<WindowReader>,
+        skipped: Arc<AtomicU64>,
+    ) -> Self {
         Self::new(windows, reader, skipped, None)
     }
 
@@ -158,10 +183,16 @@ impl Delivery {
             origin: head.origin.clone(),
             interfaces: head.interfaces.clone(),
             approximate: head.approximate.clone(),
-            subject: ReadingSubject::Window { window: head.window.clone(), of, _claim: claim },
+            subject: ReadingSubject::Window {
+                window: head.window.clone(),
+                of,
+                _claim: claim,
+            },
             context: Arc::new(head.context.clone()),
             format: head.format,
-            parts: (0..head.metrics.len()).map(|index| DocumentPart::stored(reader, index)).collect(),
+            parts: (0..head.metrics.len())
+                .map(|index| DocumentPart::stored(reader, index))
+                .collect(),
             skipped_before: head.skipped_before,
             skipped,
         }
@@ -177,7 +208,8 @@ impl Delivery {
         }
     }
 
-    /// Returns the shape of the document in JSON. `has_owners` tells whether documents name the owners of addresses.
+    /// Returns the shape of the document in JSON. `has_owners` tells whether documents name the
+    /// owners of addresses.
     pub fn shape(&self, has_owners: bool) -> WindowShape {
         window_shape(self.parts.iter().map(|part| &part.metric), has_owners)
     }
@@ -196,7 +228,13 @@ impl Delivery {
     }
 
     pub fn head(&self) -> Head<'_> {
-        let Self { probe, origin, interfaces, approximate, .. } = self;
+        let Self {
+            probe,
+            origin,
+            interfaces,
+            approximate,
+            ..
+        } = self;
         Head {
             probe,
             origin: origin.as_deref(),
@@ -220,9 +258,9 @@ impl Delivery {
         self.skipped.fetch_add(samples, Ordering::Relaxed);
     }
 
-    /// Replaces the metrics with those of an earlier window if both are equal, because the formats have already prepared
-    /// the earlier ones. `metrics` becomes the list of this window's metrics. Returns true if the window's document has
-    /// the same shape as the earlier one.
+    /// Replaces the metrics with those of an earlier window if both are equal, because the formats
+    /// have already prepared the earlier ones. `metrics` becomes the list of this window's metrics.
+    /// Returns true if the window's document has the same shape as the earlier one.
     pub fn share(&mut self, metrics: &mut Vec<Arc<Metric>>) -> bool {
         let before = std::mem::take(metrics);
         let mut is_alike = !before.is_empty() && before.len() == self.parts.len();
@@ -245,7 +283,8 @@ impl Delivery {
 }
 
 impl Cursor {
-    /// Returns the rows of a live map with their place, after they were read completely; `None` if they are not kept.
+    /// Returns the rows of a live map with their place, after they were read completely; `None` if
+    /// they are not kept.
     pub fn kept(&mut self) -> Option<(Rows, Keeping)> {
         match self {
             Self::Live(rows) => rows.kept().map(|(kept, place)| (Rows::Kept(kept), place)),
@@ -259,7 +298,9 @@ impl Cursor {
             Self::Live(rows) => rows.chunk().await,
             Self::Kept(rows) => {
                 let chunk = rows.chunk().await;
-                chunk.map_err(|error| Broken(format!("rows that were read before can't be read: {error}")))
+                chunk.map_err(|error| {
+                    Broken(format!("rows that were read before can't be read: {error}"))
+                })
             }
             Self::Held(rows) => {
                 let rows = Arc::clone(rows);
@@ -267,14 +308,19 @@ impl Cursor {
                 Ok(Some(rows))
             }
             Self::End => Ok(None),
-            Self::Stored { window, metric, next } => {
+            Self::Stored {
+                window,
+                metric,
+                next,
+            } => {
                 let (window, metric, index) = (Arc::clone(window), *metric, *next);
                 *next += 1;
                 // Another thread costs more than the rows of a small window.
                 let chunk = if window.is_at_hand(metric, index) {
                     window.chunk(metric, index)
                 } else {
-                    let chunk = tokio::task::spawn_blocking(move || window.chunk(metric, index)).await;
+                    let chunk =
+                        tokio::task::spawn_blocking(move || window.chunk(metric, index)).await;
                     chunk.map_err(std::io::Error::other).and_then(|chunk| chunk)
                 };
                 chunk

@@ -1,5 +1,5 @@
-//! Rows of live maps that an answer needs again. A file without a name keeps them while they are read for the first
-//! time.
+//! Rows of live maps that an answer needs again. A file without a name keeps them while they are
+//! read for the first time.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,8 @@ use twinprobe_ebpf_common::RawTable;
 
 use crate::store::spool::{Spool, Spools};
 
-/// The file of one answer, which contains one table after the other. Only one of the tables is read at a time.
+/// The file of one answer, which contains one table after the other. Only one of the tables is read
+/// at a time.
 #[derive(Debug)]
 pub struct Keeper {
     spools: Spools,
@@ -18,7 +19,8 @@ pub struct Keeper {
     free: Option<Keeping>,
 }
 
-/// The end of the file, where a table is written: chunks of rows, each with its length in bytes before it.
+/// The end of the file, where a table is written: chunks of rows, each with its length in bytes
+/// before it.
 #[derive(Debug)]
 pub struct Keeping {
     spool: Spool,
@@ -48,7 +50,9 @@ impl Keeper {
 
     /// Returns a place for a table; `None` if there is no room for a table.
     pub fn place(&mut self) -> Option<Keeping> {
-        self.free.take().or_else(|| Keeping::new(self.spools.create().ok()?).ok())
+        self.free
+            .take()
+            .or_else(|| Keeping::new(self.spools.create().ok()?).ok())
     }
 
     /// Takes back the place after its table has been written.
@@ -60,7 +64,13 @@ impl Keeper {
 impl Keeping {
     fn new(spool: Spool) -> io::Result<Self> {
         let file = Arc::new(spool.reader()?);
-        Ok(Self { spool, file, from: 0, to: 0, chunk: Vec::new() })
+        Ok(Self {
+            spool,
+            file,
+            from: 0,
+            to: 0,
+            chunk: Vec::new(),
+        })
     }
 
     /// Adds rows to the table.
@@ -78,7 +88,11 @@ impl Keeping {
     /// Ends the table.
     pub fn finish(&mut self) -> Kept {
         let from = std::mem::replace(&mut self.from, self.to);
-        Kept { file: Arc::clone(&self.file), from, to: self.to }
+        Kept {
+            file: Arc::clone(&self.file),
+            from,
+            to: self.to,
+        }
     }
 }
 
@@ -87,7 +101,9 @@ impl Kept {
     pub async fn chunk(&mut self) -> io::Result<Option<Arc<RawTable>>> {
         let mut rest = self.clone();
         let read = move || rest.read().map(|rows| (rows, rest));
-        let (rows, rest) = tokio::task::spawn_blocking(read).await.map_err(io::Error::other)??;
+        let (rows, rest) = tokio::task::spawn_blocking(read)
+            .await
+            .map_err(io::Error::other)??;
         *self = rest;
         Ok(rows.map(Arc::new))
     }
@@ -100,14 +116,16 @@ impl Kept {
         self.file.read_exact_at(&mut bytes, self.from)?;
         let len = u64::from_le_bytes(bytes);
         let mut chunk = vec![0; len as usize];
-        self.file.read_exact_at(&mut chunk, self.from + NUMBER as u64)?;
+        self.file
+            .read_exact_at(&mut chunk, self.from + NUMBER as u64)?;
         self.from += NUMBER as u64 + len;
         let rows = read(&mut &chunk[..]).ok_or(io::ErrorKind::InvalidData)?;
         Ok(Some(rows))
     }
 }
 
-/// Appends rows: the number of bytes of keys and of values, the number of inner tables, and then all three.
+/// Appends rows: the number of bytes of keys and of values, the number of inner tables, and then
+/// all three.
 fn write(rows: &RawTable, out: &mut Vec<u8>) {
     for len in [rows.keys.len(), rows.values.len(), rows.inner.len()] {
         out.extend_from_slice(&(len as u64).to_le_bytes());
@@ -124,7 +142,11 @@ fn read(bytes: &mut &[u8]) -> Option<RawTable> {
     let (keys, values, inner) = (number()?, number()?, number()?);
     let (keys, values) = (take(keys)?.to_vec(), take(values)?.to_vec());
     let inner = (0..inner).map(|_| read(bytes)).collect::<Option<_>>()?;
-    Some(RawTable { keys, values, inner })
+    Some(RawTable {
+        keys,
+        values,
+        inner,
+    })
 }
 
 #[cfg(test)]
@@ -132,7 +154,11 @@ mod tests {
     use super::*;
 
     fn rows(keys: &[u8], values: &[u8], inner: Vec<RawTable>) -> RawTable {
-        RawTable { keys: keys.to_vec(), values: values.to_vec(), inner }
+        RawTable {
+            keys: keys.to_vec(),
+            values: values.to_vec(),
+            inner,
+        }
     }
 
     #[tokio::test]
@@ -140,7 +166,11 @@ mod tests {
         let directory = tempfile::tempdir()?;
         let tables = [
             vec![
-                rows(&[1, 2], &[10, 20], vec![rows(&[3], &[4], Vec::new()), RawTable::default()]),
+                rows(
+                    &[1, 2],
+                    &[10, 20],
+                    vec![rows(&[3], &[4], Vec::new()), RawTable::default()],
+                ),
                 RawTable::default(),
             ],
             Vec::new(),

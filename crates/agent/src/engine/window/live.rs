@@ -1,5 +1,6 @@
-//! The reading of maps whose present content is shown. They are read while the client receives the answer, and are never
-//! completely in memory. A reading removes nothing from these maps, so that a client that hangs up causes no loss.
+//! The reading of maps whose present content is shown. They are read while the client receives the
+//! answer, and are never completely in memory. A reading removes nothing from these maps, so that a
+//! client that hangs up causes no loss.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -18,13 +19,14 @@ use crate::engine::error::Broken;
 use crate::engine::reading::metric::MapOfInterface;
 use crate::engine::window::kept::{Keeping, Kept};
 
-/// The number of chunks that are read ahead of the client, so that the reading continues while a client or a writer waits
-/// some milliseconds for a processor.
+/// The number of chunks that are read ahead of the client, so that the reading continues while a
+/// client or a writer waits some milliseconds for a processor.
 const AHEAD: usize = 8;
 /// The longest time for which a chunk waits for its client after the probe was deleted.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The maps of a metric, and a signal for the end of its probe. The probe's maps must not live as long as a slow client.
+/// The maps of a metric, and a signal for the end of its probe. The probe's maps must not live as
+/// long as a slow client.
 #[derive(Clone, Debug)]
 pub struct LiveMap {
     pub maps: Vec<(MapOfInterface, Arc<MetricMap>)>,
@@ -38,15 +40,16 @@ pub struct LiveMap {
 #[derive(Debug)]
 pub struct LiveRows {
     messages: mpsc::Receiver<LiveMessage>,
-    /// The rows that were passed on last. The reading uses their memory again after the last reader has dropped them.
+    /// The rows that were passed on last. The reading uses their memory again after the last reader
+    /// has dropped them.
     last: Option<Arc<RawTable>>,
     spare: Spare,
     /// All rows with their place, once they have been read, if the answer needs them again.
     kept: Option<(Kept, Keeping)>,
 }
 
-/// The memory of rows that have been written. A chunk is so large that otherwise the allocator would map and unmap it
-/// every time.
+/// The memory of rows that have been written. A chunk is so large that otherwise the allocator
+/// would map and unmap it every time.
 type Spare = Arc<Mutex<Vec<RawTable>>>;
 
 #[derive(Debug)]
@@ -56,8 +59,9 @@ enum LiveMessage {
 }
 
 impl LiveMap {
-    /// Starts to read, and to keep the rows if there is a place for them. Each reading has its own thread, because it
-    /// waits for its client: on the threads that all requests share, it would delay other requests.
+    /// Starts to read, and to keep the rows if there is a place for them. Each reading has its own
+    /// thread, because it waits for its client: on the threads that all requests share, it would
+    /// delay other requests.
     pub fn rows(self, keeping: Option<Keeping>) -> Result<LiveRows, Broken> {
         let (sender, messages) = mpsc::channel(AHEAD);
         let runtime = Handle::current();
@@ -66,8 +70,17 @@ impl LiveMap {
         std::thread::Builder::new()
             .name("live-reading".into())
             .spawn(move || self.run(&runtime, &sender, &unused, keeping))
-            .map_err(|error| Broken(format!("no thread could be started to read the map: {error}")))?;
-        Ok(LiveRows { messages, last: None, spare, kept: None })
+            .map_err(|error| {
+                Broken(format!(
+                    "no thread could be started to read the map: {error}"
+                ))
+            })?;
+        Ok(LiveRows {
+            messages,
+            last: None,
+            spare,
+            kept: None,
+        })
     }
 
     fn run(
@@ -95,11 +108,17 @@ impl LiveMap {
                 *chunk = named;
             }
             // Rows that can't be kept are read again.
-            keeping = keeping.take().and_then(|mut keeping| keeping.add(chunk).ok().map(|()| keeping));
+            keeping = keeping
+                .take()
+                .and_then(|mut keeping| keeping.add(chunk).ok().map(|()| keeping));
             // Returned memory is overwritten by the next rows.
             let mut rows = spare.lock().pop().unwrap_or_default();
             std::mem::swap(&mut rows, chunk);
-            if send(LiveMessage::Rows(rows)) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if send(LiveMessage::Rows(rows)) {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
         };
         let mut failed = None;
         for (of, map) in &self.maps {
@@ -116,7 +135,9 @@ impl LiveMap {
 
 impl LiveRows {
     pub async fn chunk(&mut self) -> Result<Option<Arc<RawTable>>, Broken> {
-        self.spare.lock().extend(self.last.take().and_then(Arc::into_inner));
+        self.spare
+            .lock()
+            .extend(self.last.take().and_then(Arc::into_inner));
         match self.messages.recv().await {
             Some(LiveMessage::Rows(rows)) => {
                 let rows = Arc::new(rows);

@@ -1,9 +1,9 @@
 //! Windows that the clock closes.
 //!
-//! The threads that close windows wait for the ticks themselves. If they woke another thread for each window,
-//! and one more when the window is closed, the wake-ups would take as much processor time as a small window.
-//! One thread waits for the next tick. Then it closes the windows of all probes whose tick has come, and
-//! another thread waits if there are others.
+//! The threads that close windows wait for the ticks themselves. If they woke another thread for
+//! each window, and one more when the window is closed, the wake-ups would take as much processor
+//! time as a small window. One thread waits for the next tick. Then it closes the windows of all
+//! probes whose tick has come, and another thread waits if there are others.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -44,10 +44,11 @@ pub struct Timetable {
 #[derive(Debug, Default)]
 struct WaitingProbes {
     probes: BTreeMap<(Instant, u64), Scheduled>,
-    /// The number of probes that were entered so far. It distinguishes probes with the same instant.
+    /// The number of probes that were entered so far. It distinguishes probes with the same
+    /// instant.
     entered: u64,
-    /// The instant until which a thread waits. The outer `None` means that no thread waits, and the inner `None`
-    /// that there is no tick.
+    /// The instant until which a thread waits. The outer `None` means that no thread waits, and the
+    /// inner `None` that there is no tick.
     until: Option<Option<Instant>>,
     ended: bool,
 }
@@ -62,26 +63,41 @@ pub struct Due {
 }
 
 impl Scheduled {
-    /// Returns the window that is due, or the probe itself if its tick has not come. `None` if the probe was
-    /// deleted.
+    /// Returns the window that is due, or the probe itself if its tick has not come. `None` if the
+    /// probe was deleted.
     fn due(mut self, now: Instant) -> Option<Result<Due, Self>> {
         // The sender ends with the deployment.
         if self.gone.has_changed().is_err() {
             return None;
         }
-        let Some(missed) = self.ticks.tick(now) else { return Some(Err(self)) };
+        let Some(missed) = self.ticks.tick(now) else {
+            return Some(Err(self));
+        };
         let (windows, probe) = (self.windows.upgrade()?, self.probe.upgrade()?);
-        Some(Ok(Due { windows, probe, scheduled: self, missed }))
+        Some(Ok(Due {
+            windows,
+            probe,
+            scheduled: self,
+            missed,
+        }))
     }
 }
 
 impl Timetable {
     /// Closes the probe's windows by the clock, until the probe is replaced or deleted.
     pub fn schedule(&self, probe: &Arc<Probe>, windows: &Arc<WindowStore>) {
-        let Some((schedule, opened, gone, counters)) = probe.schedule() else { return };
+        let Some((schedule, opened, gone, counters)) = probe.schedule() else {
+            return;
+        };
         let (windows, probe) = (Arc::downgrade(windows), Arc::downgrade(probe));
         let (ticks, counters) = (Ticks::new(schedule, opened), Arc::downgrade(&counters));
-        self.enter([Scheduled { windows, probe, gone, ticks, counters }]);
+        self.enter([Scheduled {
+            windows,
+            probe,
+            gone,
+            ticks,
+            counters,
+        }]);
     }
 
     /// Enters probes. Each of them is due at its next tick.
@@ -107,8 +123,8 @@ impl Timetable {
         }
     }
 
-    /// Enters probes, and waits until windows are due; returns at most [`MOST`] of these. `None` once the clock
-    /// has ended.
+    /// Enters probes, and waits until windows are due; returns at most [`MOST`] of these. `None`
+    /// once the clock has ended.
     pub fn wait(&self, mut again: Vec<Scheduled>) -> Option<Vec<Due>> {
         loop {
             let taken = self.take(std::mem::take(&mut again))?;
@@ -130,8 +146,8 @@ impl Timetable {
         }
     }
 
-    /// Enters probes, waits until the instant of some probes has come, and removes these from the timetable.
-    /// `None` once the clock has ended.
+    /// Enters probes, waits until the instant of some probes has come, and removes these from the
+    /// timetable. `None` once the clock has ended.
     fn take(&self, again: Vec<Scheduled>) -> Option<Vec<Scheduled>> {
         let mut waiting = self.waiting.lock();
         self.add(&mut waiting, again);
@@ -156,7 +172,10 @@ impl Timetable {
             }
             let mut taken = Vec::new();
             while taken.len() < MOST
-                && let Some(first) = waiting.probes.first_entry().filter(|first| first.key().0 <= now)
+                && let Some(first) = waiting
+                    .probes
+                    .first_entry()
+                    .filter(|first| first.key().0 <= now)
             {
                 taken.push(first.remove());
             }
@@ -180,9 +199,14 @@ impl Timetable {
 }
 
 impl Due {
-    /// Notes that the attempt to close the window has ended. Returns the probe, which must be entered again.
+    /// Notes that the attempt to close the window has ended. Returns the probe, which must be
+    /// entered again.
     pub fn tried(self) -> Scheduled {
-        let Self { mut scheduled, missed, .. } = self;
+        let Self {
+            mut scheduled,
+            missed,
+            ..
+        } = self;
         if let Some(counters) = scheduled.counters.upgrade() {
             counters.ticks_missed.inc_by(missed);
         }
@@ -190,9 +214,9 @@ impl Due {
         scheduled
     }
 
-    /// Closes the window alone, after the present reader. The clock goes before all waiting readers, because
-    /// there may be many. Returns the probe, which must be entered again; `None` if the clock can't close its
-    /// windows any longer.
+    /// Closes the window alone, after the present reader. The clock goes before all waiting
+    /// readers, because there may be many. Returns the probe, which must be entered again; `None`
+    /// if the clock can't close its windows any longer.
     pub fn close_alone(self) -> Option<Scheduled> {
         let closed = self.probe.close_window(ClosedBy::Schedule);
         self.windows.enforce();

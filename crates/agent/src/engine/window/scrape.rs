@@ -28,7 +28,8 @@ pub struct Scraped {
 }
 
 impl Engine {
-    /// Reads all probes together, without any effect on other readers. A probe that can't be read is left out and counted.
+    /// Reads all probes together, without any effect on other readers. A probe that can't be read
+    /// is left out and counted.
     pub async fn read_all(self: &Arc<Self>) -> Vec<Scraped> {
         let readings = self.registry.list().into_iter().map(|probe| {
             let engine = Arc::clone(self);
@@ -51,7 +52,11 @@ impl Engine {
                 Ok(Err(_)) => format!("it took longer than {} s", PATIENCE.as_secs()),
                 Err(error) => describe(&error.into()),
             };
-            tracing::warn!(probe = name, reason, "a probe is left out of this answer to GET /metrics");
+            tracing::warn!(
+                probe = name,
+                reason,
+                "a probe is left out of this answer to GET /metrics"
+            );
             self.telemetry.probe(&name).read_failures.inc();
         }
         scraped
@@ -60,14 +65,18 @@ impl Engine {
     async fn read_for_page(self: &Arc<Self>, name: &str) -> Result<Scraped, EngineError> {
         let counters = self.telemetry.probe(name);
         let delivery = self.in_turn(name, Probe::read_for_page).await?;
-        Ok(Scraped { delivery, counters, broken: false })
+        Ok(Scraped {
+            delivery,
+            counters,
+            broken: false,
+        })
     }
 
     /// Returns the daemon's metrics about itself and its probes, in OpenMetrics without `# EOF`.
     pub async fn own_metrics(self: &Arc<Self>) -> Result<String, EngineError> {
         let engine = Arc::clone(self);
-        // The facts include the lost events, which come from event maps. So this does not run on a thread
-        // that serves requests.
+        // The facts include the lost events, which come from event maps. So this does not run on a
+        // thread that serves requests.
         Ok(tokio::task::spawn_blocking(move || {
             let facts: Vec<ProbeFacts> = engine
                 .registry
@@ -85,10 +94,13 @@ impl Engine {
 fn facts(probe: &Probe, names: &InterfacePods) -> ProbeFacts {
     let sums = probe.sums.lock().clone();
     let shown = probe.shown.lock().clone();
-    let ConfigDocument { ingress, egress, .. } = &probe.stored.config;
+    let ConfigDocument {
+        ingress, egress, ..
+    } = &probe.stored.config;
     let directions = [(Direction::Ingress, ingress), (Direction::Egress, egress)];
-    let sample =
-        |(direction, config): (_, &Option<DirectionDocument>)| Some((direction, config.as_ref()?.sample?));
+    let sample = |(direction, config): (_, &Option<DirectionDocument>)| {
+        Some((direction, config.as_ref()?.sample?))
+    };
     let budget = |(direction, config): (_, &Option<DirectionDocument>)| {
         Some((direction, config.as_ref()?.max_ns_per_packet?))
     };

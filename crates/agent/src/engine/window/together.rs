@@ -1,5 +1,5 @@
-//! Windows of several probes that end at about the same time. They share a grace period and the sync of the disk, which
-//! are most of the cost of a small window.
+//! Windows of several probes that end at about the same time. They share a grace period and the
+//! sync of the disk, which are most of the cost of a small window.
 
 use std::sync::Arc;
 use std::{io, thread};
@@ -15,10 +15,11 @@ use crate::engine::probe::running::Running;
 use crate::engine::reading::close::{EndedWindow, New};
 use crate::engine::window::schedule::{Due, Scheduled, Timetable};
 
-/// The number of threads. While one thread waits for the disk, the other threads close windows in time.
+/// The number of threads. While one thread waits for the disk, the other threads close windows in
+/// time.
 const THREADS: usize = 4;
-/// The largest size in bytes of a probe's last window with which the next window may be closed together with others,
-/// which wait for it.
+/// The largest size in bytes of a probe's last window with which the next window may be closed
+/// together with others, which wait for it.
 const SMALL: u64 = 64 * 1024;
 
 /// The result of an attempt to close a window together with others.
@@ -30,17 +31,19 @@ enum CloseOutcome {
     Alone,
 }
 
-/// Starts the threads that close windows, until the timetable ends. Windows that must be closed alone get
-/// threads of `others`.
+/// Starts the threads that close windows, until the timetable ends. Windows that must be closed
+/// alone get threads of `others`.
 pub fn start(timetable: &Arc<Timetable>, others: &Handle) -> io::Result<()> {
     for _ in 0..THREADS {
         let (timetable, others) = (Arc::clone(timetable), others.clone());
-        thread::Builder::new().name("windows".into()).spawn(move || {
-            let mut tried = Vec::new();
-            while let Some(due) = timetable.wait(tried) {
-                tried = close(&timetable, &others, due);
-            }
-        })?;
+        thread::Builder::new()
+            .name("windows".into())
+            .spawn(move || {
+                let mut tried = Vec::new();
+                while let Some(due) = timetable.wait(tried) {
+                    tried = close(&timetable, &others, due);
+                }
+            })?;
     }
     Ok(())
 }
@@ -86,8 +89,8 @@ impl Closing<'_> {
         }
     }
 
-    /// Takes a step. After an error, notes the error, stops the present attempt to close the window, and returns
-    /// `None`.
+    /// Takes a step. After an error, notes the error, stops the present attempt to close the
+    /// window, and returns `None`.
     fn step<T>(&mut self, step: impl FnOnce(&mut Running) -> Result<T, CloseError>) -> Option<T> {
         let running = self.running()?;
         match step(running) {
@@ -103,7 +106,11 @@ impl Closing<'_> {
         let probe = self.probe;
         if let Some(running) = self.running() {
             running.note_trouble(error);
-            probe.shown.lock().close_error.clone_from(&running.close_error);
+            probe
+                .shown
+                .lock()
+                .close_error
+                .clone_from(&running.close_error);
         }
     }
 }
@@ -114,8 +121,14 @@ fn close_together(probes: &[&Probe]) -> Vec<CloseOutcome> {
     let mut closing: Vec<Closing<'_>> = Vec::new();
     for (place, probe) in probes.iter().enumerate() {
         // The thread never waits for a lock while it holds others.
-        let Some(state) = probe.state.try_lock() else { continue };
-        let mut one = Closing { place, probe, state };
+        let Some(state) = probe.state.try_lock() else {
+            continue;
+        };
+        let mut one = Closing {
+            place,
+            probe,
+            state,
+        };
         if one.running().is_some_and(|running| is_small(running)) {
             closing.push(one);
         }
@@ -123,7 +136,10 @@ fn close_together(probes: &[&Probe]) -> Vec<CloseOutcome> {
     for one in &closing {
         outcomes[one.place] = CloseOutcome::Tried;
     }
-    closing.retain_mut(|one| one.step(|running| running.open.begin_close(ClosedBy::Schedule)).is_some());
+    closing.retain_mut(|one| {
+        one.step(|running| running.open.begin_close(ClosedBy::Schedule))
+            .is_some()
+    });
     let mut flipping: Vec<&mut Attached> = closing
         .iter_mut()
         .filter_map(|one| one.running().map(|running| &mut running.open.attached))
@@ -143,16 +159,24 @@ fn close_together(probes: &[&Probe]) -> Vec<CloseOutcome> {
         if new.is_some_and(|new| one.step(|running| running.open.list(new)).is_none()) {
             continue;
         }
-        if one.step(|running| running.empty(ClosedBy::Schedule)).is_some() {
+        if one
+            .step(|running| running.empty(ClosedBy::Schedule))
+            .is_some()
+        {
             one.end(None);
         }
     }
     outcomes
 }
 
-/// Tells whether the next window can probably be closed fast, and nothing of the last window is left in the maps.
+/// Tells whether the next window can probably be closed fast, and nothing of the last window is
+/// left in the maps.
 fn is_small(running: &Running) -> bool {
     running.open.resets()
         && running.open.attached.closed().is_none()
-        && running.open.windows.newest().is_some_and(|newest| newest.entry.bytes <= SMALL)
+        && running
+            .open
+            .windows
+            .newest()
+            .is_some_and(|newest| newest.entry.bytes <= SMALL)
 }

@@ -1,5 +1,5 @@
-//! The work on one probe: one task after the other, on a thread for blocking work. After each task, the retained
-//! windows are reduced to their limits.
+//! The work on one probe: one task after the other, on a thread for blocking work. After each task,
+//! the retained windows are reduced to their limits.
 
 use std::sync::Arc;
 
@@ -10,21 +10,26 @@ use crate::engine::error::EngineError;
 use crate::engine::probe::probe::Probe;
 
 impl Engine {
-    /// Does `work` on the probe called `name`, or on its successor if the probe is replaced before the turn comes.
+    /// Does `work` on the probe called `name`, or on its successor if the probe is replaced before
+    /// the turn comes.
     pub async fn in_turn<T, F>(self: &Arc<Self>, name: &str, work: F) -> Result<T, EngineError>
     where
         T: Send + 'static,
         F: FnOnce(&Probe) -> Result<T, EngineError> + Clone + Send + 'static,
     {
         loop {
-            match self.take_turn(self.registry.get(name)?, work.clone()).await? {
+            match self
+                .take_turn(self.registry.get(name)?, work.clone())
+                .await?
+            {
                 Err(EngineError::Gone) => {}
                 done => return done,
             }
         }
     }
 
-    /// Waits for the turn to read the probe, and does `work` on it. The work continues if its client hangs up.
+    /// Waits for the turn to read the probe, and does `work` on it. The work continues if its
+    /// client hangs up.
     pub async fn take_turn<T: Send + 'static>(
         self: &Arc<Self>,
         probe: Arc<Probe>,

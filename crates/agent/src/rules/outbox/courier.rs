@@ -48,7 +48,10 @@ impl Courier {
         let now = Instant::now();
         for notification in outbox {
             let key = notification.key();
-            let is_due = self.next.get(&key).is_none_or(|next| next.is_some_and(|next| next <= now));
+            let is_due = self
+                .next
+                .get(&key)
+                .is_none_or(|next| next.is_some_and(|next| next <= now));
             if !is_due {
                 continue;
             }
@@ -72,7 +75,11 @@ impl Courier {
     /// Forgets a notification, or plans its next attempt.
     pub fn plan(&mut self, key: NotificationKey, attempts: Option<u32>) {
         match attempts {
-            Some(attempts) => _ = self.next.insert(key, Some(Instant::now() + pause(attempts))),
+            Some(attempts) => {
+                _ = self
+                    .next
+                    .insert(key, Some(Instant::now() + pause(attempts)))
+            }
             None => _ = self.next.remove(&key),
         }
     }
@@ -80,7 +87,13 @@ impl Courier {
     /// Waits until an attempt has ended, or until an attempt is due.
     pub async fn wait(&mut self) {
         let is_full = self.running.len() == AT_ONCE;
-        let due = self.next.values().flatten().min().copied().filter(|_| !is_full);
+        let due = self
+            .next
+            .values()
+            .flatten()
+            .min()
+            .copied()
+            .filter(|_| !is_full);
         tokio::select! {
             Some(ended) = self.running.join_next() => self.ended.extend(ended),
             () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
@@ -91,7 +104,9 @@ impl Courier {
 
 /// Returns the pause after this number of failed attempts.
 fn pause(attempts: u32) -> Duration {
-    FIRST.saturating_mul(2_u32.saturating_pow(attempts.saturating_sub(1))).min(LONGEST)
+    FIRST
+        .saturating_mul(2_u32.saturating_pow(attempts.saturating_sub(1)))
+        .min(LONGEST)
 }
 
 #[cfg(test)]
@@ -100,7 +115,10 @@ mod tests {
 
     #[test]
     fn attempts_take_about_an_hour() {
-        assert_eq!([pause(1), pause(2), pause(5)].map(|pause| pause.as_millis()), [500, 1000, 8000]);
+        assert_eq!(
+            [pause(1), pause(2), pause(5)].map(|pause| pause.as_millis()),
+            [500, 1000, 8000]
+        );
         let whole: Duration = (1..ATTEMPTS).map(pause).sum();
         assert!((55..=65).contains(&(whole.as_secs() / 60)), "{whole:?}");
         assert_eq!(pause(u32::MAX), LONGEST);

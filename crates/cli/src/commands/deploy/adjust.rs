@@ -1,4 +1,5 @@
-//! Changes of a configuration by options of the command line, so that a probe needs no file of its own.
+//! Changes of a configuration by options of the command line, so that a probe needs no file of its
+//! own.
 
 use clap::Args;
 use serde::Serialize;
@@ -14,10 +15,12 @@ pub struct Adjustments {
     /// Give the probe this name instead of its own
     #[arg(long = "name", value_name = "NAME")]
     called: Option<String>,
-    /// Give a field of the configuration a value, as `window.retain=64` or `ingress.metrics.NAME.max_series=100`. Repeatable
+    /// Give a field of the configuration a value, as `window.retain=64` or
+    /// `ingress.metrics.NAME.max_series=100`. Repeatable
     #[arg(long, value_name = "FIELD=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
-    /// Define a macro of the source, as `NAMES=1024`; `twinprobe probes NAME` lists the macros. Repeatable
+    /// Define a macro of the source, as `NAMES=1024`; `twinprobe probes NAME` lists the macros.
+    /// Repeatable
     #[arg(long, value_name = "X=Y", value_parser = pair)]
     define: Vec<(String, String)>,
     /// Give a global variable of the program an initial value, written as in documents. Repeatable
@@ -37,7 +40,11 @@ pub enum AdjustmentError {
     #[error("--name {name} is for one probe, but there are {total}")]
     OneName { name: String, total: usize },
     #[error("--set {field}={value}: {problem}")]
-    Set { field: String, value: String, problem: String },
+    Set {
+        field: String,
+        value: String,
+        problem: String,
+    },
     #[error("--define {0}")]
     Define(#[source] ChoiceError),
     #[error("--var {0}")]
@@ -53,13 +60,16 @@ pub fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 impl Adjustments {
-    /// Changes the configurations. A mistake in one changes nothing anywhere, because nothing has been sent
-    /// yet.
+    /// Changes the configurations. A mistake in one changes nothing anywhere, because nothing has
+    /// been sent yet.
     pub fn apply(&self, probes: &mut [ProbeFile]) -> Result<(), AdjustmentError> {
         if let Some(name) = &self.called {
             let total = probes.len();
             let [probe] = &mut *probes else {
-                return Err(AdjustmentError::OneName { name: name.clone(), total });
+                return Err(AdjustmentError::OneName {
+                    name: name.clone(),
+                    total,
+                });
             };
             probe.name.clone_from(name);
             probe.config.name = Some(name.clone());
@@ -92,14 +102,18 @@ impl Adjustments {
     }
 }
 
-/// Returns a document with another value of a field. The value is read as JSON. If it is not JSON, or if the field
-/// refuses the JSON, the value is a text.
+/// Returns a document with another value of a field. The value is read as JSON. If it is not JSON,
+/// or if the field refuses the JSON, the value is a text.
 pub fn set<T: Serialize + DeserializeOwned>(
     config: &T,
     field: &str,
     value: &str,
 ) -> Result<T, AdjustmentError> {
-    let failed = |problem| AdjustmentError::Set { field: field.to_owned(), value: value.to_owned(), problem };
+    let failed = |problem| AdjustmentError::Set {
+        field: field.to_owned(),
+        value: value.to_owned(),
+        problem,
+    };
     let document = serde_json::to_value(config).map_err(|error| failed(error.to_string()))?;
     let with = |value: Value| {
         let mut document = document.clone();
@@ -107,13 +121,19 @@ pub fn set<T: Serialize + DeserializeOwned>(
         serde_path_to_error::deserialize(document).map_err(|error| error.into_inner().to_string())
     };
     let text = Value::from(value);
-    let parsed = serde_json::from_str(value).ok().filter(|parsed: &Value| *parsed != text);
-    let Some(parsed) = parsed else { return with(text).map_err(failed) };
-    with(parsed).or_else(|problem| with(text).map_err(|_| problem)).map_err(failed)
+    let parsed = serde_json::from_str(value)
+        .ok()
+        .filter(|parsed: &Value| *parsed != text);
+    let Some(parsed) = parsed else {
+        return with(text).map_err(failed);
+    };
+    with(parsed)
+        .or_else(|problem| with(text).map_err(|_| problem))
+        .map_err(failed)
 }
 
-/// Finds a field by its path. A step into a list of metrics is a metric's name or number. Objects that are missing on
-/// the way are made.
+/// Finds a field by its path. A step into a list of metrics is a metric's name or number. Objects
+/// that are missing on the way are made.
 fn place<'a>(document: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
     let mut at = document;
     for step in path.split('.') {
@@ -122,11 +142,18 @@ fn place<'a>(document: &'a mut Value, path: &str) -> Result<&'a mut Value, Strin
         }
         at = match at {
             Value::Array(items) => {
-                let known: Vec<String> =
-                    items.iter().filter_map(|item| item["name"].as_str().map(str::to_owned)).collect();
-                let found = known.iter().position(|name| name == step).or_else(|| step.parse().ok());
+                let known: Vec<String> = items
+                    .iter()
+                    .filter_map(|item| item["name"].as_str().map(str::to_owned))
+                    .collect();
+                let found = known
+                    .iter()
+                    .position(|name| name == step)
+                    .or_else(|| step.parse().ok());
                 let missing = || format!("there is no {step}; there are {}", known.join(", "));
-                found.and_then(|found| items.get_mut(found)).ok_or_else(missing)?
+                found
+                    .and_then(|found| items.get_mut(found))
+                    .ok_or_else(missing)?
             }
             Value::Object(fields) => fields.entry(step).or_insert(Value::Null),
             other => {
@@ -148,8 +175,7 @@ mod tests {
     use super::*;
 
     fn probe() -> ProbeFile {
-        let source =
-            "#ifndef PORT\n#define PORT 53\n#endif\n#define FIXED 1\nconst volatile int limit = 5;\n";
+        let source = "#ifndef PORT\n#define PORT 53\n#endif\n#define FIXED 1\nconst volatile int limit = 5;\n";
         let config = json!({ "name": "p", "interface": "ux0",
             "ingress": { "source": source, "metrics": [{ "name": "m", "map": "a" }] },
             "egress": { "source": "int other;\n" } });
@@ -159,7 +185,9 @@ mod tests {
     fn changed(change: impl FnOnce(&mut Adjustments)) -> Result<Value, String> {
         let (mut adjustments, mut probes) = (Adjustments::default(), [probe()]);
         change(&mut adjustments);
-        adjustments.apply(&mut probes).map_err(|error| error.to_string())?;
+        adjustments
+            .apply(&mut probes)
+            .map_err(|error| error.to_string())?;
         Ok(serde_json::to_value(&probes[0].config).unwrap())
     }
 
@@ -169,13 +197,23 @@ mod tests {
 
     #[test]
     fn fields_are_set_by_their_paths() {
-        assert_eq!(with_set("window.retain", "64").unwrap()["window"], json!({ "retain": 64 }));
+        assert_eq!(
+            with_set("window.retain", "64").unwrap()["window"],
+            json!({ "retain": 64 })
+        );
         assert_eq!(
             with_set("ingress.metrics.m.max_series", "7").unwrap()["ingress"]["metrics"][0]["max_series"],
             7
         );
-        assert_eq!(with_set("ingress.metrics.0.agg", "sum").unwrap()["ingress"]["metrics"][0]["agg"], "sum");
-        assert_eq!(with_set("labels.rack", "7").unwrap()["labels"]["rack"], "7", "a label is a text");
+        assert_eq!(
+            with_set("ingress.metrics.0.agg", "sum").unwrap()["ingress"]["metrics"][0]["agg"],
+            "sum"
+        );
+        assert_eq!(
+            with_set("labels.rack", "7").unwrap()["labels"]["rack"],
+            "7",
+            "a label is a text"
+        );
         assert_eq!(with_set("interface", "ux1").unwrap()["interface"], "ux1");
     }
 
@@ -184,7 +222,9 @@ mod tests {
         let refused = |field: &str, value: &str| with_set(field, value).unwrap_err();
         let text = refused("window.retane", "64");
         assert!(
-            text.starts_with("--set window.retane=64: unknown field `retane`, expected one of `interval`"),
+            text.starts_with(
+                "--set window.retane=64: unknown field `retane`, expected one of `interval`"
+            ),
             "{text}"
         );
         assert!(refused("hook", "tc").contains("unknown field `hook`"));
@@ -202,15 +242,24 @@ mod tests {
 
     #[test]
     fn macros_and_variables_go_to_the_directions_that_have_them() {
-        let define = |name: &str| changed(|changes| changes.define = vec![(name.to_owned(), "9".to_owned())]);
+        let define = |name: &str| {
+            changed(|changes| changes.define = vec![(name.to_owned(), "9".to_owned())])
+        };
         let config = define("PORT").unwrap();
         assert_eq!(
-            (&config["ingress"]["defines"], config["egress"].get("defines")),
+            (
+                &config["ingress"]["defines"],
+                config["egress"].get("defines")
+            ),
             (&json!({ "PORT": "9" }), None)
         );
-        assert_eq!(define("TP_TAGS").unwrap()["egress"]["defines"]["TP_TAGS"], "9");
+        assert_eq!(
+            define("TP_TAGS").unwrap()["egress"]["defines"]["TP_TAGS"],
+            "9"
+        );
         for wrong in ["PROT", "FIXED"] {
-            let expected = format!("--define {wrong}: p has no such macro; it has PORT (default 53)");
+            let expected =
+                format!("--define {wrong}: p has no such macro; it has PORT (default 53)");
             assert_eq!(define(wrong).unwrap_err(), expected);
         }
         for (value, expected) in [
@@ -219,14 +268,25 @@ mod tests {
             ("5353u", None),
             ("(50 + 3)", None),
             ("OTHER", None),
-            ("5s", Some("--define PORT=5s: 5s is not a number, but the default 53 is")),
-            ("0.5", Some("--define PORT=0.5: 0.5 is not a number, but the default 53 is")),
+            (
+                "5s",
+                Some("--define PORT=5s: 5s is not a number, but the default 53 is"),
+            ),
+            (
+                "0.5",
+                Some("--define PORT=0.5: 0.5 is not a number, but the default 53 is"),
+            ),
         ] {
-            let defined = changed(|changes| changes.define = vec![("PORT".to_owned(), value.to_owned())]);
+            let defined =
+                changed(|changes| changes.define = vec![("PORT".to_owned(), value.to_owned())]);
             assert_eq!(defined.err().as_deref(), expected, "{value}");
         }
-        let var = |name: &str| changed(|changes| changes.var = vec![(name.to_owned(), "9".to_owned())]);
-        assert_eq!(var("limit").unwrap()["ingress"]["variables"], json!({ "limit": 9 }));
+        let var =
+            |name: &str| changed(|changes| changes.var = vec![(name.to_owned(), "9".to_owned())]);
+        assert_eq!(
+            var("limit").unwrap()["ingress"]["variables"],
+            json!({ "limit": 9 })
+        );
         let expected = "--var limits: p has no such variable; it has limit (default 5), other";
         assert_eq!(var("limits").unwrap_err(), expected);
     }
@@ -238,10 +298,23 @@ mod tests {
             changes.expires = Some("10m".to_owned());
         });
         let config = config.unwrap();
-        assert_eq!([&config["name"], &config["window"]["interval"], &config["expires"]], ["q", "10s", "10m"]);
-        let several = Adjustments { called: Some("q".to_owned()), ..Adjustments::default() };
+        assert_eq!(
+            [
+                &config["name"],
+                &config["window"]["interval"],
+                &config["expires"]
+            ],
+            ["q", "10s", "10m"]
+        );
+        let several = Adjustments {
+            called: Some("q".to_owned()),
+            ..Adjustments::default()
+        };
         let error = several.apply(&mut [probe(), probe()]).unwrap_err();
-        assert_eq!(error.to_string(), "--name q is for one probe, but there are 2");
+        assert_eq!(
+            error.to_string(),
+            "--name q is for one probe, but there are 2"
+        );
         assert!(pair("a").is_err() && pair("=b").is_err() && pair("a=").is_ok());
     }
 }

@@ -42,7 +42,9 @@ impl Apply {
             false => Vec::new(),
         };
         let put = async |client: &Client, probe: &ProbeFile| {
-            let answer = client.put(&probe.name, &probe.config, self.message.as_deref()).await?;
+            let answer = client
+                .put(&probe.name, &probe.config, self.message.as_deref())
+                .await?;
             let verb = match answer.status {
                 StatusCode::CREATED => "created",
                 _ if answer.is_unchanged => "unchanged",
@@ -74,11 +76,19 @@ impl Validate {
             config.name.get_or_insert_with(|| probe.name.clone());
             let answer = client.validate(&config).await?;
             let report = answer.read().ok();
-            let cost = report.as_ref().map(|report| report.cost.directions.values());
-            let times = cost.into_iter().flatten().filter_map(|cost| Some(cost.run.as_ref()?.ns_per_packet));
+            let cost = report
+                .as_ref()
+                .map(|report| report.cost.directions.values());
+            let times = cost
+                .into_iter()
+                .flatten()
+                .filter_map(|cost| Some(cost.run.as_ref()?.ns_per_packet));
             let done = Done {
                 verb: "valid",
-                places: report.as_ref().map(|report| report.interfaces.join(", ")).unwrap_or_default(),
+                places: report
+                    .as_ref()
+                    .map(|report| report.interfaces.join(", "))
+                    .unwrap_or_default(),
                 ns_per_packet: times.max(),
                 warnings: report.map(|report| report.warnings).unwrap_or_default(),
                 answer: outcome::content(&answer),

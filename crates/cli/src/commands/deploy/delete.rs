@@ -39,9 +39,11 @@ impl Delete {
     /// Removes each probe, and continues after a refusal.
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
         let [Node { client, .. }] = session.fleet.nodes() else {
-            let remove =
-                async |client: &Client, name: &str| delete(client, name, self.message.as_deref()).await;
-            return change_everywhere(session, ("PROBE", &self.names), self.view.output, remove).await;
+            let remove = async |client: &Client, name: &str| {
+                delete(client, name, self.message.as_deref()).await
+            };
+            return change_everywhere(session, ("PROBE", &self.names), self.view.output, remove)
+                .await;
         };
         let (mut values, mut failed) = (Vec::new(), 0);
         let total = self.names.len();
@@ -64,6 +66,10 @@ impl Delete {
         if let Some(text) = self.view.output.structured(&values)? {
             print::print(text)?;
         }
-        if failed == 0 { Ok(()) } else { Err(CommandError::Several { failed, total }) }
+        if failed == 0 {
+            Ok(())
+        } else {
+            Err(CommandError::Several { failed, total })
+        }
     }
 }

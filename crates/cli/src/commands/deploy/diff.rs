@@ -13,8 +13,8 @@ use crate::output::view::{ViewOption, yaml};
 /// The number of lines around each difference.
 const AROUND: usize = 3;
 
-/// Shows the differences between two configurations of a probe, by default between the previous and the
-/// present one.
+/// Shows the differences between two configurations of a probe, by default between the previous and
+/// the present one.
 #[derive(Debug, Args)]
 pub struct Diff {
     /// The probe
@@ -29,19 +29,45 @@ pub struct Diff {
 
 impl Diff {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
-        let Self { name, from, to, view } = self;
-        let list = session.fleet.one()?.revisions(&name).await?.read()?.revisions;
+        let Self {
+            name,
+            from,
+            to,
+            view,
+        } = self;
+        let list = session
+            .fleet
+            .one()?
+            .revisions(&name)
+            .await?
+            .read()?
+            .revisions;
         let to = find(&name, &list, to, |revision| revision.current)?;
-        let before =
-            list.iter().map(|revision| revision.revision).filter(|number| *number < to.revision).max();
-        let from = from.or(before).ok_or_else(|| CommandError::OneRevision { name: name.clone() })?;
+        let before = list
+            .iter()
+            .map(|revision| revision.revision)
+            .filter(|number| *number < to.revision)
+            .max();
+        let from = from
+            .or(before)
+            .ok_or_else(|| CommandError::OneRevision { name: name.clone() })?;
         let from = find(&name, &list, Some(from), |_| false)?;
         let titles = [from, to].map(|revision| format!("{name} revision {}", revision.revision));
         let diff = |screen| difference(&titles, [&from.config, &to.config], screen);
-        let plain = diff(Screen { width: usize::MAX, colour: false, wide: false });
+        let plain = diff(Screen {
+            width: usize::MAX,
+            colour: false,
+            wide: false,
+        });
         let value = json!({ "name": name, "from": from.revision, "to": to.revision, "same": plain.is_empty(), "diff": plain });
         let nothing = || format!("{} and {} are the same", titles[0], titles[1]);
-        view.output.show(&value, |screen| if plain.is_empty() { nothing() } else { diff(screen) })
+        view.output.show(&value, |screen| {
+            if plain.is_empty() {
+                nothing()
+            } else {
+                diff(screen)
+            }
+        })
     }
 }
 
@@ -56,7 +82,10 @@ fn find<'a>(
         None => by_default(revision),
     };
     list.iter().find(is_it).ok_or_else(|| {
-        let known: Vec<String> = list.iter().map(|revision| revision.revision.to_string()).collect();
+        let known: Vec<String> = list
+            .iter()
+            .map(|revision| revision.revision.to_string())
+            .collect();
         CommandError::NoRevision {
             name: name.to_owned(),
             number: number.unwrap_or_default(),
@@ -98,17 +127,33 @@ mod tests {
     #[test]
     fn lines_of_a_source_are_compared() {
         let config = |source: &str, interface: &str| -> ConfigDocument {
-            serde_json::from_value(json!({ "interface": interface, "ingress": { "source": source } }))
-                .unwrap()
+            serde_json::from_value(
+                json!({ "interface": interface, "ingress": { "source": source } }),
+            )
+            .unwrap()
         };
         let titles = ["p revision 1".to_owned(), "p revision 2".to_owned()];
-        let (one, two) =
-            (config("int a;\nint b;\nint c;\n", "ux0"), config("int a;\nlong b;\nint c;\n", "ux0"));
-        let screen = Screen { width: 80, colour: false, wide: false };
+        let (one, two) = (
+            config("int a;\nint b;\nint c;\n", "ux0"),
+            config("int a;\nlong b;\nint c;\n", "ux0"),
+        );
+        let screen = Screen {
+            width: 80,
+            colour: false,
+            wide: false,
+        };
         let text = difference(&titles, [&one, &two], screen);
-        assert!(text.starts_with("--- p revision 1\n+++ p revision 2\n@@ "), "{text}");
+        assert!(
+            text.starts_with("--- p revision 1\n+++ p revision 2\n@@ "),
+            "{text}"
+        );
         assert!(text.contains("\n-    int b;\n+    long b;\n"), "{text}");
-        assert_eq!(text.lines().filter(|line| line.starts_with(['-', '+'])).count(), 4);
+        assert_eq!(
+            text.lines()
+                .filter(|line| line.starts_with(['-', '+']))
+                .count(),
+            4
+        );
         assert_eq!(difference(&titles, [&one, &one], screen), "");
     }
 }

@@ -11,8 +11,14 @@ use twinprobe_library as library;
 
 #[derive(Debug, Args)]
 pub struct DeployFiles {
-    /// JSON or YAML with one or many configurations, or a directory of such files; - reads standard input. Repeatable
-    #[arg(short, long = "file", value_name = "FILE", required_unless_present = "probe")]
+    /// JSON or YAML with one or many configurations, or a directory of such files; - reads standard
+    /// input. Repeatable
+    #[arg(
+        short,
+        long = "file",
+        value_name = "FILE",
+        required_unless_present = "probe"
+    )]
     file: Vec<PathBuf>,
     /// Take this probe of the library, for the interfaces of --interface. Repeatable
     #[arg(long, value_name = "NAME", requires = "interface")]
@@ -55,8 +61,17 @@ mod tests {
             config.go_only_to(&interfaces);
             serde_json::to_string(&config).unwrap()
         };
-        assert_eq!(replaced(r#"{"interface":"a"}"#, &[]), r#"{"interface":"a"}"#);
-        assert_eq!(replaced(r#"{"interfaces":["a","b"]}"#, &["c"]), r#"{"interface":"c"}"#);
-        assert_eq!(replaced(r#"{"interface":"a"}"#, &["c", "d"]), r#"{"interfaces":["c","d"]}"#);
+        assert_eq!(
+            replaced(r#"{"interface":"a"}"#, &[]),
+            r#"{"interface":"a"}"#
+        );
+        assert_eq!(
+            replaced(r#"{"interfaces":["a","b"]}"#, &["c"]),
+            r#"{"interface":"c"}"#
+        );
+        assert_eq!(
+            replaced(r#"{"interface":"a"}"#, &["c", "d"]),
+            r#"{"interfaces":["c","d"]}"#
+        );
     }
 }

@@ -19,8 +19,8 @@ use crate::output::view::ViewOption;
 pub struct History {
     /// The probe, also one that was deleted; without a name, all probes
     name: Option<String>,
-    /// Show only changes from this time on: `yesterday 14:00`, `2026-11-21 10:00` or 10:00 by the clock of this
-    /// machine, 2026-11-21T10:00:00Z, or -1h for an hour ago
+    /// Show only changes from this time on: `yesterday 14:00`, `2026-11-21 10:00` or 10:00 by the
+    /// clock of this machine, 2026-11-21T10:00:00Z, or -1h for an hour ago
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment::begin)]
     from: Option<Timestamp>,
     /// Show only changes before this time
@@ -37,14 +37,23 @@ impl History {
         let of_all = self.name.is_none();
         list.history.retain(|entry| self.is_inside(&entry.time));
         if let Some(history) = value["history"].as_array_mut() {
-            history.retain(|entry| entry["time"].as_str().is_none_or(|time| self.is_inside(time)));
+            history.retain(|entry| {
+                entry["time"]
+                    .as_str()
+                    .is_none_or(|time| self.is_inside(time))
+            });
         }
-        self.view.output.show(&value, |screen| render(&list.history, of_all, screen))
+        self.view
+            .output
+            .show(&value, |screen| render(&list.history, of_all, screen))
     }
 
-    /// Tells whether a change belongs to the requested time. A change with an unreadable time always does.
+    /// Tells whether a change belongs to the requested time. A change with an unreadable time
+    /// always does.
     fn is_inside(&self, time: &str) -> bool {
-        let Ok(time) = time.parse::<Timestamp>() else { return true };
+        let Ok(time) = time.parse::<Timestamp>() else {
+            return true;
+        };
         self.from.is_none_or(|from| time >= from) && self.to.is_none_or(|to| time < to)
     }
 }
@@ -65,10 +74,15 @@ fn render(history: &[HistoryEntry], of_all: bool, screen: Screen) -> String {
         row.text("NS/PACKET", &costs(entry));
         row.text("WHY", entry.message.as_deref().unwrap_or_default());
     }
-    if table.is_empty() { "no changes\n".to_owned() } else { table.render(screen) }
+    if table.is_empty() {
+        "no changes\n".to_owned()
+    } else {
+        table.render(screen)
+    }
 }
 
-/// Returns the sender of a change, and the user that has logged in: all users of `sudo` are `uid:0`.
+/// Returns the sender of a change, and the user that has logged in: all users of `sudo` are
+/// `uid:0`.
 fn author(entry: &HistoryEntry) -> String {
     let who = entry.who.as_deref().unwrap_or("-");
     match entry.from.as_ref().and_then(|from| from["login"].as_str()) {
@@ -83,22 +97,38 @@ fn origin(from: Option<&Value>) -> String {
     if let Some(place) = text("address").or_else(|| text("file")) {
         return place.to_owned();
     }
-    let process = from.and_then(|from| from["pid"].as_i64()).map(|pid| match text("program") {
-        Some(program) => format!("{program}[{pid}]"),
-        None => format!("pid {pid}"),
-    });
-    let parts: Vec<String> = text("user").map(str::to_owned).into_iter().chain(process).collect();
-    if parts.is_empty() { "-".to_owned() } else { parts.join(" ") }
+    let process = from
+        .and_then(|from| from["pid"].as_i64())
+        .map(|pid| match text("program") {
+            Some(program) => format!("{program}[{pid}]"),
+            None => format!("pid {pid}"),
+        });
+    let parts: Vec<String> = text("user")
+        .map(str::to_owned)
+        .into_iter()
+        .chain(process)
+        .collect();
+    if parts.is_empty() {
+        "-".to_owned()
+    } else {
+        parts.join(" ")
+    }
 }
 
-/// Returns the cost per packet before and after a change, of the slower direction, as in the list of probes.
+/// Returns the cost per packet before and after a change, of the slower direction, as in the list
+/// of probes.
 fn costs(entry: &HistoryEntry) -> String {
     let all = |cost: Option<&ProbeCost>| {
         let runs = cost?.directions.values();
-        let slowest = runs.filter_map(|direction| Some(direction.run.as_ref()?.ns_per_packet)).max();
+        let slowest = runs
+            .filter_map(|direction| Some(direction.run.as_ref()?.ns_per_packet))
+            .max();
         slowest.map(|slowest| slowest.to_string())
     };
-    match (all(entry.cost_before.as_ref()), all(entry.cost_after.as_ref())) {
+    match (
+        all(entry.cost_before.as_ref()),
+        all(entry.cost_after.as_ref()),
+    ) {
         (Some(before), Some(after)) => format!("{before} -> {after}"),
         (None, Some(after)) => format!("-> {after}"),
         (Some(before), None) => format!("{before} ->"),
@@ -123,7 +153,11 @@ mod tests {
             {"time":"2026-11-21T12:00:00Z","probe":"dns","change":"removed","revision":1,"instance":"50","who":"uid:0",
              "from":{"uid":0,"gid":0,"pid":77,"user":"root","program":"curl","login":"alice"}}]"#;
         let list: Vec<HistoryEntry> = serde_json::from_str(list).unwrap();
-        let screen = Screen { width: 120, colour: false, wide: false };
+        let screen = Screen {
+            width: 120,
+            colour: false,
+            wide: false,
+        };
         assert_eq!(
             render(&list, false, screen),
             format!(
@@ -141,7 +175,14 @@ TIME                 CHANGE   REVISION  BY             FROM            NS/PACKET
         let of_pid = |from: &str| origin(Some(&serde_json::from_str(from).unwrap()));
         assert_eq!(of_pid(r#"{"uid":7,"gid":7,"pid":8}"#), "pid 8");
         assert_eq!(of_pid(r#"{"uid":7,"gid":7,"pid":null}"#), "-");
-        let narrow = render(&list, true, Screen { width: 80, ..screen });
+        let narrow = render(
+            &list,
+            true,
+            Screen {
+                width: 80,
+                ..screen
+            },
+        );
         assert!(
             narrow.contains("PROBE") && narrow.lines().all(|line| line.chars().count() <= 80),
             "{narrow}"

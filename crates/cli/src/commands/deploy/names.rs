@@ -11,8 +11,9 @@ use crate::fleet::session::Session;
 use crate::output::print;
 use crate::output::view::OutputView;
 
-/// Changes the probes or rules at all daemons at the same time, and continues after a refusal. Prints a table with a
-/// row for each daemon and name, below `title`, and refusals on stderr. Fails if one daemon failed.
+/// Changes the probes or rules at all daemons at the same time, and continues after a refusal.
+/// Prints a table with a row for each daemon and name, below `title`, and refusals on stderr. Fails
+/// if one daemon failed.
 pub async fn change_everywhere(
     session: &Session,
     (title, names): (&'static str, &[String]),
@@ -24,7 +25,11 @@ pub async fn change_everywhere(
         for name in names {
             let result = change(&node.client, name).await;
             let is_over = !matches!(result, Ok(_) | Err(ClientError::Refused(_)));
-            outcomes.push(DeployOutcome { node: node.name.clone(), name: name.clone(), result });
+            outcomes.push(DeployOutcome {
+                node: node.name.clone(),
+                name: name.clone(),
+                result,
+            });
             // A daemon that does not answer gets no request for the next probe.
             if is_over {
                 break;
@@ -32,10 +37,18 @@ pub async fn change_everywhere(
         }
         outcomes
     };
-    let outcomes: Vec<DeployOutcome> = session.fleet.each(change_all).await.into_iter().flatten().collect();
+    let outcomes: Vec<DeployOutcome> = session
+        .fleet
+        .each(change_all)
+        .await
+        .into_iter()
+        .flatten()
+        .collect();
     if view.is_structured() {
-        let values: Vec<_> =
-            outcomes.iter().map(|outcome| outcome.value(false, &Sources::default())).collect();
+        let values: Vec<_> = outcomes
+            .iter()
+            .map(|outcome| outcome.value(false, &Sources::default()))
+            .collect();
         view.show(&values, |_| String::new())?;
     } else {
         print::print(outcome::table(title, &outcomes).render(view.screen()))?;

@@ -37,9 +37,15 @@ pub struct DeployOutcome {
 impl Done {
     /// Returns the outcome as a line, without the daemon.
     pub fn line(&self, probe: &str) -> String {
-        let places = if self.places.is_empty() { String::new() } else { format!(" on {}", self.places) };
+        let places = if self.places.is_empty() {
+            String::new()
+        } else {
+            format!(" on {}", self.places)
+        };
         let cost = match self.ns_per_packet {
-            Some(nanoseconds) if self.verb == "valid" => format!(", trial cost {nanoseconds} ns per packet"),
+            Some(nanoseconds) if self.verb == "valid" => {
+                format!(", trial cost {nanoseconds} ns per packet")
+            }
             _ => String::new(),
         };
         format!("{} {probe}{places}{cost}", self.verb)
@@ -97,12 +103,23 @@ pub fn table(title: &'static str, outcomes: &[DeployOutcome]) -> TextTable {
                     row.text("ON", &done.places);
                 }
                 if let Some(nanoseconds) = done.ns_per_packet {
-                    row.amount("TRIAL COST", nanoseconds as f64, units::nanoseconds(nanoseconds as f64));
+                    row.amount(
+                        "TRIAL COST",
+                        nanoseconds as f64,
+                        units::nanoseconds(nanoseconds as f64),
+                    );
                 }
             }
             Err(ClientError::Refused(problem)) => {
                 row.text("OUTCOME", "refused");
-                row.text("REASON", if problem.detail.is_empty() { &problem.title } else { &problem.detail });
+                row.text(
+                    "REASON",
+                    if problem.detail.is_empty() {
+                        &problem.title
+                    } else {
+                        &problem.detail
+                    },
+                );
             }
             Err(error) => {
                 row.text("OUTCOME", "failed");
@@ -113,13 +130,17 @@ pub fn table(title: &'static str, outcomes: &[DeployOutcome]) -> TextTable {
     table
 }
 
-/// Says where a probe is attached: `ux0 (xdp native, tc tcx), ux1 (pending: there is no interface ux1)`.
+/// Says where a probe is attached: `ux0 (xdp native, tc tcx), ux1 (pending: there is no interface
+/// ux1)`.
 pub fn places(status: &ProbeStatus) -> String {
     let mut places: Vec<(&str, Vec<String>)> = Vec::new();
     for at in &status.interfaces {
-        let word = |word: &Option<twinprobe_api::Word>| word.as_deref().unwrap_or_default().to_owned();
+        let word =
+            |word: &Option<twinprobe_api::Word>| word.as_deref().unwrap_or_default().to_owned();
         let mut what = match (&*at.state, &at.reason) {
-            ("attached", _) => format!("{} {}", word(&at.hook), word(&at.mode)).trim().to_owned(),
+            ("attached", _) => format!("{} {}", word(&at.hook), word(&at.mode))
+                .trim()
+                .to_owned(),
             (state, Some(reason)) => format!("{state}: {reason}"),
             (state, None) => state.to_owned(),
         };
@@ -148,16 +169,25 @@ pub fn content<T>(answer: &Answer<T>) -> Value {
 
 /// Returns the error of a run with some failures.
 pub fn failure(outcomes: &[DeployOutcome], nodes: usize) -> Result<(), CommandError> {
-    let failed: Vec<&DeployOutcome> = outcomes.iter().filter(|outcome| outcome.result.is_err()).collect();
+    let failed: Vec<&DeployOutcome> = outcomes
+        .iter()
+        .filter(|outcome| outcome.result.is_err())
+        .collect();
     if failed.is_empty() {
         return Ok(());
     }
     if nodes == 1 {
-        return Err(CommandError::Several { failed: failed.len(), total: outcomes.len() });
+        return Err(CommandError::Several {
+            failed: failed.len(),
+            total: outcomes.len(),
+        });
     }
     let mut names: Vec<&str> = failed.iter().map(|outcome| outcome.node.as_str()).collect();
     names.dedup();
-    Err(CommandError::Nodes { failed: names.len(), total: nodes })
+    Err(CommandError::Nodes {
+        failed: names.len(),
+        total: nodes,
+    })
 }
 
 #[cfg(test)]
@@ -172,7 +202,10 @@ mod tests {
             "interfaces": [at("ux0", "attached", "ingress", "xdp", "native"), at("ux0", "attached", "egress", "tc", "tcx"),
                 { "interface": "ux1", "state": "pending", "reason": "there is none" }] });
         let status: ProbeStatus = serde_json::from_value(status).unwrap();
-        assert_eq!(places(&status), "ux0 (xdp native, tc tcx egress), ux1 (pending: there is none)");
+        assert_eq!(
+            places(&status),
+            "ux0 (xdp native, tc tcx egress), ux1 (pending: there is none)"
+        );
         let done = Done {
             verb: "created",
             places: "ux0 (xdp native)".to_owned(),
@@ -182,7 +215,11 @@ mod tests {
         };
         assert_eq!(done.line("dns"), "created dns on ux0 (xdp native)");
         assert_eq!(
-            Done { verb: "valid", ..done }.line("dns"),
+            Done {
+                verb: "valid",
+                ..done
+            }
+            .line("dns"),
             "valid dns on ux0 (xdp native), trial cost 7 ns per packet"
         );
     }

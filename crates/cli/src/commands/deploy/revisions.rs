@@ -23,7 +23,9 @@ impl RevisionsCommand {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
         let answer = session.fleet.one()?.revisions(&self.name).await?;
         let list = answer.read()?;
-        self.view.output.show(&print::value(&answer)?, |screen| render(&list.revisions, screen))
+        self.view.output.show(&print::value(&answer)?, |screen| {
+            render(&list.revisions, screen)
+        })
     }
 }
 
@@ -59,7 +61,14 @@ mod tests {
         let list = [revision(9, None, false), revision(10, Some("ports"), true)];
         let at = times::short("2026-11-21T10:00:00Z");
         assert_eq!(
-            render(&list, Screen { width: 100, colour: false, wide: false }),
+            render(
+                &list,
+                Screen {
+                    width: 100,
+                    colour: false,
+                    wide: false
+                }
+            ),
             format!(
                 "\
 REVISION        DEPLOYED             BY     WHY

@@ -28,10 +28,17 @@ pub struct RollbackCommand {
 
 impl RollbackCommand {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
-        let Self { name, revision, message, view } = self;
+        let Self {
+            name,
+            revision,
+            message,
+            view,
+        } = self;
         let [Node { client, .. }] = session.fleet.nodes() else {
             let back = async |client: &Client, name: &str| {
-                let answer = client.roll_back(name, To { revision }, message.as_deref()).await?;
+                let answer = client
+                    .roll_back(name, To { revision }, message.as_deref())
+                    .await?;
                 let status = answer.read()?;
                 Ok(Done {
                     verb: "rolled back",
@@ -43,17 +50,25 @@ impl RollbackCommand {
             };
             return change_everywhere(session, ("PROBE", &[name]), view.output, back).await;
         };
-        let answer = client.roll_back(&name, To { revision }, message.as_deref()).await?;
+        let answer = client
+            .roll_back(&name, To { revision }, message.as_deref())
+            .await?;
         let status = answer.read()?;
         let back = match revision {
             Some(revision) => format!("revision {revision}"),
             None => "the revision before".to_owned(),
         };
         let line = |_| {
-            format!("rolled back {name} to {back} on {}; it is revision {}", places(&status), status.revision)
+            format!(
+                "rolled back {name} to {back} on {}; it is revision {}",
+                places(&status),
+                status.revision
+            )
         };
         view.output.show(&print::value(&answer)?, line)?;
-        session.reporter.warnings(&status.warnings, &Sources::default());
+        session
+            .reporter
+            .warnings(&status.warnings, &Sources::default());
         Ok(())
     }
 }

@@ -14,10 +14,10 @@ use crate::output::print;
 use crate::output::progress::ProgressLine;
 use crate::output::view::OutputView;
 
-/// Sends each configuration to each daemon, to all daemons at the same time. Continues after a refusal if there are
-/// other probes. Prints the outcomes of a single daemon as they come, and those of several daemons as a table. Prints
-/// refusals on stderr. Returns all outcomes. With a single daemon and a single probe, a failure is returned as an
-/// error.
+/// Sends each configuration to each daemon, to all daemons at the same time. Continues after a
+/// refusal if there are other probes. Prints the outcomes of a single daemon as they come, and
+/// those of several daemons as a table. Prints refusals on stderr. Returns all outcomes. With a
+/// single daemon and a single probe, a failure is returned as an error.
 pub async fn send(
     session: &Session,
     probes: &[ProbeFile],
@@ -33,7 +33,11 @@ pub async fn send(
             progress.at(probe.name.clone());
             let result = send(&node.client, probe).await;
             progress.done();
-            let outcome = DeployOutcome { node: node.name.clone(), name: probe.name.clone(), result };
+            let outcome = DeployOutcome {
+                node: node.name.clone(),
+                name: probe.name.clone(),
+                result,
+            };
             if at_once && let Ok(done) = &outcome.result {
                 progress.pause(|| say(session, done, probe))?;
             }
@@ -50,12 +54,22 @@ pub async fn send(
         session.fleet.each(send_all).await.into_iter().collect();
     let mut outcomes: Vec<DeployOutcome> = found?.into_iter().flatten().collect();
     drop(progress);
-    let sources: BTreeMap<&str, &Sources> =
-        probes.iter().map(|probe| (probe.name.as_str(), &probe.sources)).collect();
-    let of =
-        |outcome: &DeployOutcome| sources.get(outcome.name.as_str()).copied().cloned().unwrap_or_default();
+    let sources: BTreeMap<&str, &Sources> = probes
+        .iter()
+        .map(|probe| (probe.name.as_str(), &probe.sources))
+        .collect();
+    let of = |outcome: &DeployOutcome| {
+        sources
+            .get(outcome.name.as_str())
+            .copied()
+            .cloned()
+            .unwrap_or_default()
+    };
     if view.is_structured() {
-        let values: Vec<_> = outcomes.iter().map(|outcome| outcome.value(nodes == 1, &of(outcome))).collect();
+        let values: Vec<_> = outcomes
+            .iter()
+            .map(|outcome| outcome.value(nodes == 1, &of(outcome)))
+            .collect();
         view.show(&values, |_| String::new())?;
     } else if nodes > 1 {
         print::print(outcome::table("PROBE", &outcomes).render(view.screen()))?;
@@ -67,8 +81,15 @@ pub async fn send(
         })
         && let Err(error) = last.result
     {
-        let sources = sources.get(last.name.as_str()).copied().cloned().unwrap_or_default();
-        return Err(CommandError::Probe { error, sources: Box::new(sources) });
+        let sources = sources
+            .get(last.name.as_str())
+            .copied()
+            .cloned()
+            .unwrap_or_default();
+        return Err(CommandError::Probe {
+            error,
+            sources: Box::new(sources),
+        });
     }
     complain(session, &outcomes, of);
     Ok(outcomes)
@@ -81,10 +102,16 @@ fn say(session: &Session, done: &Done, probe: &ProbeFile) -> Result<(), CommandE
 }
 
 /// Prints the refusals on stderr, each once for all daemons that gave it.
-pub fn complain(session: &Session, outcomes: &[DeployOutcome], sources: impl Fn(&DeployOutcome) -> Sources) {
+pub fn complain(
+    session: &Session,
+    outcomes: &[DeployOutcome],
+    sources: impl Fn(&DeployOutcome) -> Sources,
+) {
     let mut said: Vec<(String, Vec<&str>)> = Vec::new();
     for outcome in outcomes {
-        let Err(error) = &outcome.result else { continue };
+        let Err(error) = &outcome.result else {
+            continue;
+        };
         let text = match error {
             ClientError::Refused(problem) => session.reporter.problem(problem, &sources(outcome)),
             error => twinprobe_ebpf_common::finding::with_causes(error),
@@ -96,8 +123,11 @@ pub fn complain(session: &Session, outcomes: &[DeployOutcome], sources: impl Fn(
         }
     }
     for (text, nodes) in said {
-        let on =
-            if session.fleet.nodes().len() > 1 { format!("{}: ", nodes.join(", ")) } else { String::new() };
+        let on = if session.fleet.nodes().len() > 1 {
+            format!("{}: ", nodes.join(", "))
+        } else {
+            String::new()
+        };
         print::complain(&format!("{on}{text}"));
     }
 }

@@ -6,7 +6,9 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use twinprobe_api::{ConfigDocument, FleetProbeSpec, FleetRuleSpec, ParseError, parse_any_yaml, place_of};
+use twinprobe_api::{
+    ConfigDocument, FleetProbeSpec, FleetRuleSpec, ParseError, parse_any_yaml, place_of,
+};
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 use twinprobe_fleet::{FleetPlan, misnamed_rule};
 use twinprobe_library::fleet_probe;
@@ -18,8 +20,7 @@ use crate::files::files::{ProbeFile, inline_sources};
 const API: &str = "twinprobe.dev/v1alpha1";
 const PROBE: &str = "MonitoringProbe";
 const RULE: &str = "MonitoringRule";
-const ONE_BY_ONE: &str =
-    "each daemon judges its own windows; `twinprobe stream --rules` judges those of several together";
+const ONE_BY_ONE: &str = "each daemon judges its own windows; `twinprobe stream --rules` judges those of several together";
 
 /// An object in a file.
 #[derive(Debug)]
@@ -71,25 +72,41 @@ struct Metadata {
 }
 
 impl FleetFile {
-    /// Reads the objects of a file in YAML or JSON; `-` is the standard input. Documents of YAML are separated by
-    /// `---`. Also reads the sources that configurations name by `source_file`.
+    /// Reads the objects of a file in YAML or JSON; `-` is the standard input. Documents of YAML
+    /// are separated by `---`. Also reads the sources that configurations name by `source_file`.
     pub fn read(path: &Path) -> Result<Vec<Self>, CommandError> {
         let is_stdin = path == Path::new("-");
-        let text = if is_stdin { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) };
-        let text = text.map_err(|source| CommandError::Read { path: path.to_owned(), source })?;
+        let text = if is_stdin {
+            io::read_to_string(io::stdin())
+        } else {
+            std::fs::read_to_string(path)
+        };
+        let text = text.map_err(|source| CommandError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
         let directory = if is_stdin { None } else { path.parent() }.unwrap_or(Path::new(""));
         let objects = documents(&text);
-        let objects = objects.iter().map(|text| object(ObjectText { path, directory, text }));
+        let objects = objects.iter().map(|text| {
+            object(ObjectText {
+                path,
+                directory,
+                text,
+            })
+        });
         objects.collect()
     }
 }
 
-/// Returns the documents of a text. Each has as many empty lines before it as the file has lines there, so that its
-/// mistakes have the lines of the file. A document without content is left out, unless all documents are empty.
+/// Returns the documents of a text. Each has as many empty lines before it as the file has lines
+/// there, so that its mistakes have the lines of the file. A document without content is left out,
+/// unless all documents are empty.
 fn documents(text: &str) -> Vec<String> {
     let mut all = vec![String::new()];
     for (before, line) in text.lines().enumerate() {
-        let rest = line.strip_prefix("---").filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t']));
+        let rest = line
+            .strip_prefix("---")
+            .filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t']));
         if rest.is_some() {
             all.push("\n".repeat(before));
         }
@@ -99,7 +116,9 @@ fn documents(text: &str) -> Vec<String> {
         }
     }
     let has_content = |document: &String| {
-        document.lines().any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
+        document
+            .lines()
+            .any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
     };
     if all.iter().any(has_content) {
         all.retain(has_content);
@@ -120,7 +139,10 @@ struct ObjectText<'a> {
 
 impl ObjectText<'_> {
     fn refused(self, problem: String) -> CommandError {
-        CommandError::FleetObject { path: self.path.to_owned(), problem }
+        CommandError::FleetObject {
+            path: self.path.to_owned(),
+            problem,
+        }
     }
 
     fn rejected(self, rejection: &Rejection) -> CommandError {
@@ -130,9 +152,11 @@ impl ObjectText<'_> {
     fn parse<T: DeserializeOwned>(self) -> Result<T, CommandError> {
         parse_any_yaml(self.text.as_bytes()).map_err(|error| match error {
             ParseError::Invalid(rejection) => self.rejected(&rejection),
-            ParseError::Malformed { message, line, column } => {
-                self.refused(format!("line {line}, column {column}: {message}"))
-            }
+            ParseError::Malformed {
+                message,
+                line,
+                column,
+            } => self.refused(format!("line {line}, column {column}: {message}")),
         })
     }
 }
@@ -150,16 +174,22 @@ fn object(file: ObjectText<'_>) -> Result<FleetFile, CommandError> {
 }
 
 fn probe(file: ObjectText<'_>) -> Result<FleetProbeFile, CommandError> {
-    let Manifest { metadata, mut spec, .. } = file.parse::<Manifest<FleetProbeSpec>>()?;
+    let Manifest {
+        metadata, mut spec, ..
+    } = file.parse::<Manifest<FleetProbeSpec>>()?;
     if let Some(config) = &mut spec.config {
         with_sources(file.path, file.directory, &metadata.name, config)?;
     }
     if spec.attach.pod_selector.is_some() || spec.attach.namespace_selector.is_some() {
-        return Err(file.refused("spec.attach: only Kubernetes can select pods; give interfaces".to_owned()));
+        return Err(file
+            .refused("spec.attach: only Kubernetes can select pods; give interfaces".to_owned()));
     }
     let plan = FleetPlan::new(&metadata.name, &spec, fleet_probe);
     let plan = plan.map_err(|rejection| file.rejected(&rejection))?;
-    Ok(FleetProbeFile { plan, is_paused: spec.paused })
+    Ok(FleetProbeFile {
+        plan,
+        is_paused: spec.paused,
+    })
 }
 
 fn rule(file: ObjectText<'_>) -> Result<FleetRuleFile, CommandError> {
@@ -167,14 +197,25 @@ fn rule(file: ObjectText<'_>) -> Result<FleetRuleFile, CommandError> {
     let mut findings: Vec<Finding> = misnamed_rule(&metadata.name).into_iter().collect();
     findings.extend(check_fleet_rule(&spec, Err(ONE_BY_ONE)));
     match findings.is_empty() {
-        true => Ok(FleetRuleFile { name: metadata.name, spec }),
+        true => Ok(FleetRuleFile {
+            name: metadata.name,
+            spec,
+        }),
         false => Err(file.rejected(&findings.into())),
     }
 }
 
-/// Replaces `source_file` by the content of the file. A configuration that can't be read is left to the plan, which says why.
-fn with_sources(path: &Path, directory: &Path, name: &str, config: &mut Value) -> Result<(), CommandError> {
-    let Ok(document) = serde_json::from_value::<ConfigDocument>(config.clone()) else { return Ok(()) };
+/// Replaces `source_file` by the content of the file. A configuration that can't be read is left to
+/// the plan, which says why.
+fn with_sources(
+    path: &Path,
+    directory: &Path,
+    name: &str,
+    config: &mut Value,
+) -> Result<(), CommandError> {
+    let Ok(document) = serde_json::from_value::<ConfigDocument>(config.clone()) else {
+        return Ok(());
+    };
     let mut probe = ProbeFile::new(name.to_owned(), document);
     inline_sources(path, directory, &mut probe)?;
     if let Ok(document) = serde_json::to_value(&probe.config) {
@@ -187,11 +228,22 @@ fn with_sources(path: &Path, directory: &Path, name: &str, config: &mut Value) -
 fn lines(text: &str, rejection: &Rejection) -> String {
     let line = |finding: &Finding| {
         let field = finding.field.as_deref().unwrap_or_default();
-        let at = place_of(text, field).map(|(line, _)| format!("line {line}: ")).unwrap_or_default();
-        let name = if field.is_empty() { String::new() } else { format!("{field}: ") };
+        let at = place_of(text, field)
+            .map(|(line, _)| format!("line {line}: "))
+            .unwrap_or_default();
+        let name = if field.is_empty() {
+            String::new()
+        } else {
+            format!("{field}: ")
+        };
         format!("{at}{name}{}", finding.message)
     };
-    rejection.findings.iter().map(line).collect::<Vec<_>>().join("\n  ")
+    rejection
+        .findings
+        .iter()
+        .map(line)
+        .collect::<Vec<_>>()
+        .join("\n  ")
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The steps of a rollout over daemons. The crate `fleet` makes the decisions. No state is kept between two
-//! runs, because daemons report their revisions.
+//! The steps of a rollout over daemons. The crate `fleet` makes the decisions. No state is kept
+//! between two runs, because daemons report their revisions.
 
 use std::time::Duration;
 
@@ -8,7 +8,9 @@ use jiff::Timestamp;
 use twinprobe_api::{FleetFailure, OnFailure, Rollback};
 use twinprobe_client::ClientError;
 use twinprobe_ebpf_common::finding::with_causes;
-use twinprobe_fleet::{FleetPlan, NodeView, RolloutStep, StepVerdict, canaries, digest, judge, members};
+use twinprobe_fleet::{
+    FleetPlan, NodeView, RolloutStep, StepVerdict, canaries, digest, judge, members,
+};
 
 use crate::commands::fleet::document::FleetProbeFile;
 use crate::commands::fleet::outcome::{FleetOutcome, Reached};
@@ -34,7 +36,9 @@ pub async fn roll_out(
     }
     let plan = &file.plan;
     let revision = format!("fleet: revision {}", plan.revision);
-    let message = message.map_or(revision.clone(), |message| format!("{message} ({revision})"));
+    let message = message.map_or(revision.clone(), |message| {
+        format!("{message} ({revision})")
+    });
     for step in &plan.rollout.steps {
         match take(&mut survey, step, &message).await {
             StepVerdict::Failed(failures) => {
@@ -43,11 +47,20 @@ pub async fn roll_out(
                     OnFailure::Pause => None,
                     OnFailure::Rollback => Some(take_back(&survey, &failures).await),
                 };
-                return Ok(FleetOutcome::failed(&survey, step, failures, taken_back.as_deref()));
+                return Ok(FleetOutcome::failed(
+                    &survey,
+                    step,
+                    failures,
+                    taken_back.as_deref(),
+                ));
             }
             StepVerdict::Good | StepVerdict::Wait(_) => {
                 let count = names(&survey, step).len();
-                say(format!("{}: good on {count} of {} nodes", step.name, survey.nodes.len()))?;
+                say(format!(
+                    "{}: good on {count} of {} nodes",
+                    step.name,
+                    survey.nodes.len()
+                ))?;
             }
         }
     }
@@ -61,8 +74,10 @@ async fn take(survey: &mut Survey<'_>, step: &RolloutStep, message: &str) -> Ste
     loop {
         survey.put(&names, message).await;
         let views = survey.views();
-        let members: Vec<NodeView<'_>> =
-            views.into_iter().filter(|node| names.iter().any(|name| name == node.name)).collect();
+        let members: Vec<NodeView<'_>> = views
+            .into_iter()
+            .filter(|node| names.iter().any(|name| name == node.name))
+            .collect();
         let verdict = judge(&survey.plan.rollout, &members, began, Timestamp::now());
         match verdict {
             StepVerdict::Wait(_) => {
@@ -79,15 +94,23 @@ async fn take(survey: &mut Survey<'_>, step: &RolloutStep, message: &str) -> Ste
 
 /// Returns the nodes of a step.
 fn names(survey: &Survey<'_>, step: &RolloutStep) -> Vec<String> {
-    let FleetPlan { rollout, revision, .. } = survey.plan;
+    let FleetPlan {
+        rollout, revision, ..
+    } = survey.plan;
     let views = survey.views();
     let canaries = canaries(rollout, revision, &views, &[]);
-    members(rollout, step, revision, &views, &canaries).iter().map(|node| node.name.to_owned()).collect()
+    members(rollout, step, revision, &views, &canaries)
+        .iter()
+        .map(|node| node.name.to_owned())
+        .collect()
 }
 
 /// Adds why a node gave no answer.
 fn with_reasons(survey: &Survey<'_>, mut failures: Vec<FleetFailure>) -> Vec<FleetFailure> {
-    for failure in failures.iter_mut().filter(|failure| failure.stage == "silent") {
+    for failure in failures
+        .iter_mut()
+        .filter(|failure| failure.stage == "silent")
+    {
         if let Some(reason) = survey.silent.get(&failure.node) {
             failure.reason = format!("{}: {reason}", failure.reason);
         }
@@ -95,15 +118,21 @@ fn with_reasons(survey: &Survey<'_>, mut failures: Vec<FleetFailure>) -> Vec<Fle
     failures
 }
 
-/// Takes the revision back wherever it is, even if the answer to a PUT was lost. Returns the nodes where that
-/// failed, with the reasons.
+/// Takes the revision back wherever it is, even if the answer to a PUT was lost. Returns the nodes
+/// where that failed, with the reasons.
 async fn take_back(survey: &Survey<'_>, failures: &[FleetFailure]) -> Vec<(String, String)> {
-    let first =
-        failures.first().map(|failed| format!("{}: {}", failed.node, failed.reason)).unwrap_or_default();
-    let message = format!("fleet: revision {} taken back; {first}", survey.plan.revision);
+    let first = failures
+        .first()
+        .map(|failed| format!("{}: {}", failed.node, failed.reason))
+        .unwrap_or_default();
+    let message = format!(
+        "fleet: revision {} taken back; {first}",
+        survey.plan.revision
+    );
     let back = survey.nodes.iter().map(|node| async {
         let done = take_back_one(survey, node, &message).await;
-        done.err().map(|error| (node.name.clone(), with_causes(&error)))
+        done.err()
+            .map(|error| (node.name.clone(), with_causes(&error)))
     });
     join_all(back).await.into_iter().flatten().collect()
 }
@@ -117,16 +146,24 @@ async fn take_back_one(survey: &Survey<'_>, node: &Node, message: &str) -> Resul
         Err(ClientError::Refused(problem)) if problem.status == 404 => return Ok(()),
         Err(error) => return Err(error),
     };
-    let is_unwanted =
-        revisions.iter().any(|revision| revision.current && digest(&revision.config) == unwanted);
+    let is_unwanted = revisions
+        .iter()
+        .any(|revision| revision.current && digest(&revision.config) == unwanted);
     if !is_unwanted {
         return Ok(());
     }
-    let others = revisions.iter().filter(|revision| digest(&revision.config) != unwanted);
+    let others = revisions
+        .iter()
+        .filter(|revision| digest(&revision.config) != unwanted);
     match others.map(|revision| revision.revision).max() {
         Some(revision) => {
-            let to = Rollback { revision: Some(revision) };
-            node.client.roll_back(name, to, Some(message)).await.map(drop)
+            let to = Rollback {
+                revision: Some(revision),
+            };
+            node.client
+                .roll_back(name, to, Some(message))
+                .await
+                .map(drop)
         }
         None => node.client.delete(name, Some(message)).await,
     }

@@ -15,8 +15,8 @@ use crate::fleet::session::Session;
 use crate::output::screen::Screen;
 use crate::output::view::{OutputView, ViewOption};
 
-/// Rolls a probe out over the daemons of `--servers`: a few first, and judges each step by the cost of the
-/// probe there. Gives them a rule, all at once.
+/// Rolls a probe out over the daemons of `--servers`: a few first, and judges each step by the cost
+/// of the probe there. Gives them a rule, all at once.
 #[derive(Debug, Args)]
 pub struct FleetCommand {
     #[command(subcommand)]
@@ -52,7 +52,8 @@ struct FleetShow {
 
 #[derive(Debug, Args)]
 struct FleetFileOption {
-    /// MonitoringProbe or MonitoringRule in YAML or JSON, or several of them; - reads standard input
+    /// MonitoringProbe or MonitoringRule in YAML or JSON, or several of them; - reads standard
+    /// input
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
 }
@@ -83,7 +84,8 @@ impl FleetApply {
             };
             let result = outcome.result();
             shown.push(outcome);
-            // An object may need an earlier object of the list, as a rule needs the probe that it watches.
+            // An object may need an earlier object of the list, as a rule needs the probe that it
+            // watches.
             if let Err(error) = result {
                 show(view, &shown)?;
                 return Err(error);
@@ -103,7 +105,9 @@ impl FleetShow {
                     survey.ask().await;
                     ObjectOutcome::Probe(FleetOutcome::found(&survey))
                 }
-                FleetFile::Rule(file) => ObjectOutcome::Rule(spread_rule(session, file, None, false).await?),
+                FleetFile::Rule(file) => {
+                    ObjectOutcome::Rule(spread_rule(session, file, None, false).await?)
+                }
             });
         }
         show(self.view.output, &shown)
@@ -144,7 +148,10 @@ impl ObjectOutcome {
 /// Shows the outcomes; programs get a list if there are several.
 fn show(view: OutputView, outcomes: &[ObjectOutcome]) -> Result<(), CommandError> {
     let tables = |screen: Screen| {
-        let tables: Vec<String> = outcomes.iter().map(|outcome| outcome.table(screen)).collect();
+        let tables: Vec<String> = outcomes
+            .iter()
+            .map(|outcome| outcome.table(screen))
+            .collect();
         tables.join("\n")
     };
     match outcomes {

@@ -51,17 +51,30 @@ impl FleetNode {
             (None, None) => "not updated",
         };
         let reason = silent.or_else(|| report.and_then(|report| report.reason.as_ref()));
-        Self { node: node.to_owned(), state, reason: reason.cloned(), report: report.cloned() }
+        Self {
+            node: node.to_owned(),
+            state,
+            reason: reason.cloned(),
+            report: report.cloned(),
+        }
     }
 }
 
 impl FleetOutcome {
     /// Returns the present state, without a rollout.
     pub fn found(survey: &Survey<'_>) -> Self {
-        let is_complete = survey.nodes.iter().all(|node| survey.reports.contains_key(&node.name));
+        let is_complete = survey
+            .nodes
+            .iter()
+            .all(|node| survey.reports.contains_key(&node.name));
         match is_complete {
             true => Self::reached(survey, Reached::Complete),
-            false => Self::new(survey, Standing::Step("not on every node"), Vec::new(), "partial"),
+            false => Self::new(
+                survey,
+                Standing::Step("not on every node"),
+                Vec::new(),
+                "partial",
+            ),
         }
     }
 
@@ -72,8 +85,8 @@ impl FleetOutcome {
         }
     }
 
-    /// The outcome of a rollout that failed. `taken_back` has the nodes where the rollback failed; `None` if
-    /// no node needed a rollback.
+    /// The outcome of a rollout that failed. `taken_back` has the nodes where the rollback failed;
+    /// `None` if no node needed a rollback.
     pub fn failed(
         survey: &Survey<'_>,
         step: &RolloutStep,
@@ -81,32 +94,63 @@ impl FleetOutcome {
         taken_back: Option<&[(String, String)]>,
     ) -> Self {
         let first = failures.first();
-        let first = first.map(|failed| format!("{}: {}: {}", failed.node, failed.stage, failed.reason));
-        let reason =
-            format!("step {} failed at {} nodes, {}", step.name, failures.len(), first.unwrap_or_default());
+        let first =
+            first.map(|failed| format!("{}: {}: {}", failed.node, failed.stage, failed.reason));
+        let reason = format!(
+            "step {} failed at {} nodes, {}",
+            step.name,
+            failures.len(),
+            first.unwrap_or_default()
+        );
         let (standing, name, then) = match taken_back {
-            None => (Standing::Stopped(&reason), "stopped", "nodes keep their configurations".to_owned()),
+            None => (
+                Standing::Stopped(&reason),
+                "stopped",
+                "nodes keep their configurations".to_owned(),
+            ),
             Some([]) => (
                 Standing::RolledBack(&reason),
                 "rolled back",
                 "every node has its earlier revision".to_owned(),
             ),
             Some(left) => {
-                let left: Vec<_> = left.iter().map(|(node, reason)| format!("{node} ({reason})")).collect();
-                (Standing::RolledBack(&reason), "rolled back", format!("not taken back: {}", left.join(", ")))
+                let left: Vec<_> = left
+                    .iter()
+                    .map(|(node, reason)| format!("{node} ({reason})"))
+                    .collect();
+                (
+                    Standing::RolledBack(&reason),
+                    "rolled back",
+                    format!("not taken back: {}", left.join(", ")),
+                )
             }
         };
         let mut outcome = Self::new(survey, standing, failures, name);
-        outcome.failure = Some(format!("{} is {name}: {reason}; {then}", survey.plan.revision));
+        outcome.failure = Some(format!(
+            "{} is {name}: {reason}; {then}",
+            survey.plan.revision
+        ));
         outcome
     }
 
-    fn new(survey: &Survey<'_>, standing: Standing<'_>, failures: Vec<FleetFailure>, step: &str) -> Self {
+    fn new(
+        survey: &Survey<'_>,
+        standing: Standing<'_>,
+        failures: Vec<FleetFailure>,
+        step: &str,
+    ) -> Self {
         let views = survey.views();
-        let members: Vec<NodeView<'_>> =
-            views.iter().filter(|node| survey.silent.contains_key(node.name)).copied().collect();
+        let members: Vec<NodeView<'_>> = views
+            .iter()
+            .filter(|node| survey.silent.contains_key(node.name))
+            .copied()
+            .collect();
         let (counts, worst, found) = tally(&survey.plan.rollout, &views, &members);
-        let failures = if failures.is_empty() { found } else { failures.into_iter().take(10).collect() };
+        let failures = if failures.is_empty() {
+            found
+        } else {
+            failures.into_iter().take(10).collect()
+        };
         let status = FleetStatus {
             revision: Some(survey.plan.revision.clone()),
             step: Some(step.to_owned()),
@@ -117,14 +161,25 @@ impl FleetOutcome {
             ..FleetStatus::default()
         };
         let nodes = survey.nodes.iter().map(|node| {
-            FleetNode::new(&node.name, survey.reports.get(&node.name), survey.silent.get(&node.name))
+            FleetNode::new(
+                &node.name,
+                survey.reports.get(&node.name),
+                survey.silent.get(&node.name),
+            )
         });
-        Self { probe: survey.plan.name.clone(), status, nodes: nodes.collect(), failure: None }
+        Self {
+            probe: survey.plan.name.clone(),
+            status,
+            nodes: nodes.collect(),
+            failure: None,
+        }
     }
 
     /// Returns the error of a rollout that failed.
     pub fn result(&self) -> Result<(), CommandError> {
-        self.failure.as_ref().map_or(Ok(()), |failure| Err(CommandError::Rollout(failure.clone())))
+        self.failure.as_ref().map_or(Ok(()), |failure| {
+            Err(CommandError::Rollout(failure.clone()))
+        })
     }
 
     pub fn table(&self, screen: Screen) -> String {

@@ -1,4 +1,5 @@
-//! A rule at the daemons of a fleet. A rule alone changes no packet path, so all daemons get it at once.
+//! A rule at the daemons of a fleet. A rule alone changes no packet path, so all daemons get it at
+//! once.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +48,11 @@ pub async fn spread_rule(
 ) -> Result<RuleOutcome, CommandError> {
     let nodes = selected(session, &file.spec.node_selector)?;
     let revision = rule_revision(&file.name, &file.spec.rule);
-    let rollout = RuleRollout { file, revision, key: rule_key(&file.name) };
+    let rollout = RuleRollout {
+        file,
+        revision,
+        key: rule_key(&file.name),
+    };
     let asked = stream::iter(&nodes).map(|node| {
         let rollout = &rollout;
         async move {
@@ -68,7 +73,11 @@ pub async fn spread_rule(
     }
     let views: Vec<NodeView<'_>> = nodes
         .iter()
-        .map(|node| NodeView { name: &node.name, labels: &node.labels, report: reports.get(&node.name) })
+        .map(|node| NodeView {
+            name: &node.name,
+            labels: &node.labels,
+            report: reports.get(&node.name),
+        })
         .collect();
     let status = decide_rule(&FleetRuleView {
         name: &file.name,
@@ -81,16 +90,30 @@ pub async fn spread_rule(
         now: Timestamp::now(),
     })
     .status;
-    let status = FleetRuleStatus { observed_generation: None, ..status };
-    let nodes =
-        nodes.iter().map(|node| FleetNode::new(&node.name, reports.get(&node.name), silent.get(&node.name)));
-    Ok(RuleOutcome { rule: file.name.clone(), status, nodes: nodes.collect() })
+    let status = FleetRuleStatus {
+        observed_generation: None,
+        ..status
+    };
+    let nodes = nodes
+        .iter()
+        .map(|node| FleetNode::new(&node.name, reports.get(&node.name), silent.get(&node.name)));
+    Ok(RuleOutcome {
+        rule: file.name.clone(),
+        status,
+        nodes: nodes.collect(),
+    })
 }
 
 impl RuleRollout<'_> {
-    /// Returns the report of a daemon that has the rule; `None` if it has none of this name, or another document.
+    /// Returns the report of a daemon that has the rule; `None` if it has none of this name, or
+    /// another document.
     async fn ask(&self, node: &Node) -> Result<Option<NodeReport>, ClientError> {
-        let status = match node.client.rule(&self.file.name).await.and_then(|answer| answer.read()) {
+        let status = match node
+            .client
+            .rule(&self.file.name)
+            .await
+            .and_then(|answer| answer.read())
+        {
             Ok(status) => status,
             Err(ClientError::Refused(problem)) if problem.status == 404 => return Ok(None),
             Err(error) => return Err(error),
@@ -100,10 +123,18 @@ impl RuleRollout<'_> {
     }
 
     async fn put(&self, node: &Node, message: Option<&str>) -> Result<NodeReport, ClientError> {
-        let Self { file, revision, key } = self;
+        let Self {
+            file,
+            revision,
+            key,
+        } = self;
         let reason = format!("fleet: revision {revision}");
-        let message = message.map_or_else(|| reason.clone(), |message| format!("{message} ({reason})"));
-        let answer = node.client.put_rule(&file.name, &file.spec.rule, Some(&message)).await;
+        let message =
+            message.map_or_else(|| reason.clone(), |message| format!("{message} ({reason})"));
+        let answer = node
+            .client
+            .put_rule(&file.name, &file.spec.rule, Some(&message))
+            .await;
         match answer.and_then(|answer| answer.read()) {
             Ok(status) => Ok(rule_report(key, &node.name, revision, &status)),
             Err(ClientError::Refused(problem)) if is_decided(&problem) => {
@@ -119,8 +150,14 @@ impl RuleOutcome {
     pub fn result(&self) -> Result<(), CommandError> {
         let is_good = |node: &&FleetNode| node.state == "running";
         let mut missing = self.nodes.iter().filter(|node| !is_good(node));
-        let Some(first) = missing.next() else { return Ok(()) };
-        let stage = first.report.as_ref().and_then(|report| report.stage.as_deref()).unwrap_or(first.state);
+        let Some(first) = missing.next() else {
+            return Ok(());
+        };
+        let stage = first
+            .report
+            .as_ref()
+            .and_then(|report| report.stage.as_deref())
+            .unwrap_or(first.state);
         Err(CommandError::Rollout(format!(
             "rule {} does not run on {} of {} nodes, {}: {stage}: {}; the same command tries again where it is missing",
             self.rule,
@@ -142,7 +179,12 @@ impl RuleOutcome {
                 row.text("REASON", reason);
             }
         }
-        let FleetRuleStatus { revision, counts, firing, .. } = &self.status;
+        let FleetRuleStatus {
+            revision,
+            counts,
+            firing,
+            ..
+        } = &self.status;
         format!(
             "{}{}: running on {} of {} nodes, firing on {firing}\n",
             table.render(screen),

@@ -34,25 +34,54 @@ impl<'a> Survey<'a> {
     pub fn new(session: &'a Session, plan: &'a FleetPlan) -> Result<Self, CommandError> {
         let nodes = selected(session, &plan.node_selector)?;
         let (reports, silent, had, known) = Default::default();
-        Ok(Self { plan, nodes, reports, silent, had, known })
+        Ok(Self {
+            plan,
+            nodes,
+            reports,
+            silent,
+            had,
+            known,
+        })
     }
 
     /// Returns the probe for each node.
     pub fn wanted(&self) -> WantedProbe<'a> {
-        let FleetPlan { name, revision, config, rollout, .. } = self.plan;
+        let FleetPlan {
+            name,
+            revision,
+            config,
+            rollout,
+            ..
+        } = self.plan;
         let reads_inserts = rollout.budget.failed_inserts.is_some();
-        WantedProbe { name, revision, config, windows: rollout.windows, reads_inserts }
+        WantedProbe {
+            name,
+            revision,
+            config,
+            windows: rollout.windows,
+            reads_inserts,
+        }
     }
 
     /// Asks all nodes, except nodes that have refused the revision: a refusal is final.
     pub async fn ask(&mut self) {
         let wanted = self.wanted();
-        let has_refused =
-            |node: &&&Node| self.reports.get(&node.name).is_some_and(|report| report.stage.is_some());
-        let nodes: Vec<&Node> = self.nodes.iter().filter(|node| !has_refused(node)).copied().collect();
+        let has_refused = |node: &&&Node| {
+            self.reports
+                .get(&node.name)
+                .is_some_and(|report| report.stage.is_some())
+        };
+        let nodes: Vec<&Node> = self
+            .nodes
+            .iter()
+            .filter(|node| !has_refused(node))
+            .copied()
+            .collect();
         let known = &mut self.known;
-        let nodes: Vec<_> =
-            nodes.into_iter().map(|node| (node, known.remove(&node.name).unwrap_or_default())).collect();
+        let nodes: Vec<_> = nodes
+            .into_iter()
+            .map(|node| (node, known.remove(&node.name).unwrap_or_default()))
+            .collect();
         let asked = stream::iter(nodes).map(|(node, mut known)| async move {
             let answer = deployed(&node.client, &node.name, wanted, &mut known).await;
             (node, answer, known)
@@ -70,23 +99,30 @@ impl<'a> Survey<'a> {
 
     /// Puts the probe on those of the named nodes that lack it.
     pub async fn put(&mut self, names: &[String], message: &str) {
-        let is_named = |node: &&&Node| names.contains(&node.name) && !self.reports.contains_key(&node.name);
+        let is_named =
+            |node: &&&Node| names.contains(&node.name) && !self.reports.contains_key(&node.name);
         let nodes: Vec<&Node> = self.nodes.iter().filter(is_named).copied().collect();
         let (wanted, config) = (self.wanted(), &self.plan.config);
         let put = stream::iter(nodes).map(|node| async move {
             let done = node.client.put(wanted.name, config, Some(message)).await;
-            let found = match done {
-                Ok(_) => deployed(&node.client, &node.name, wanted, &mut KnownDeployment::default())
+            let found =
+                match done {
+                    Ok(_) => deployed(
+                        &node.client,
+                        &node.name,
+                        wanted,
+                        &mut KnownDeployment::default(),
+                    )
                     .await
                     .map(|deployed| match deployed {
                         NodeAnswer::Wanted(report) => Some(*report),
                         NodeAnswer::Absent | NodeAnswer::Other(_) => None,
                     }),
-                Err(ClientError::Refused(problem)) if is_decided(&problem) => {
-                    Ok(Some(refused(wanted.name, &node.name, wanted.revision, &problem)))
-                }
-                Err(error) => Err(error),
-            };
+                    Err(ClientError::Refused(problem)) if is_decided(&problem) => Ok(Some(
+                        refused(wanted.name, &node.name, wanted.revision, &problem),
+                    )),
+                    Err(error) => Err(error),
+                };
             (node, found)
         });
         let answers: Vec<_> = put.buffer_unordered(AT_ONCE).collect().await;
@@ -104,8 +140,8 @@ impl<'a> Survey<'a> {
                 }
                 self.reports.insert(node.name.clone(), report);
             }
-            // Somebody else has replaced the revision. The command sends no more requests to this node:
-            // two clients that both put their revision again would never end.
+            // Somebody else has replaced the revision. The command sends no more requests to this
+            // node: two clients that both put their revision again would never end.
             Ok(None) if self.had.contains(&node.name) => {
                 let report = replaced(&self.wanted(), &node.name);
                 self.reports.insert(node.name.clone(), report);
@@ -135,7 +171,10 @@ pub fn selected<'a>(
     let nodes = session.fleet.nodes().iter();
     let nodes: Vec<&Node> = nodes.filter(|node| matches(labels, &node.labels)).collect();
     if nodes.is_empty() {
-        let wanted: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let wanted: Vec<String> = labels
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
         return Err(CommandError::Rollout(format!(
             "none of {} servers has the labels {}; a line of --servers is NAME URL KEY=VALUE",
             session.fleet.nodes().len(),
@@ -153,7 +192,9 @@ fn replaced(wanted: &WantedProbe<'_>, node: &str) -> NodeReport {
         revision: wanted.revision.to_owned(),
         state: NodeState::Failed,
         stage: Some("replaced".to_owned()),
-        reason: Some("somebody else has replaced or deleted it; `twinprobe history` says who".to_owned()),
+        reason: Some(
+            "somebody else has replaced or deleted it; `twinprobe history` says who".to_owned(),
+        ),
         ..NodeReport::default()
     }
 }

@@ -6,7 +6,8 @@ use clap_complete::Shell;
 use crate::error::CommandError;
 use crate::output::print;
 
-/// Prints the completions for a shell; for bash: `twinprobe completions bash > /etc/bash_completion.d/twinprobe`.
+/// Prints the completions for a shell; for bash: `twinprobe completions bash >
+/// /etc/bash_completion.d/twinprobe`.
 #[derive(Debug, Args)]
 pub struct Completions {
     /// The shell

@@ -31,12 +31,23 @@ pub struct Convert {
 }
 
 impl Convert {
-    /// Prints the configurations for `twinprobe apply`, and on stderr the fields that were left out.
+    /// Prints the configurations for `twinprobe apply`, and on stderr the fields that were left
+    /// out.
     pub fn run(self) -> Result<(), CommandError> {
         let stdin = self.file.as_os_str() == "-";
-        let text = if stdin { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(&self.file) };
-        let text = text.map_err(|source| CommandError::Read { path: self.file.clone(), source })?;
-        let wishes = Wishes { name: self.name, interface: self.interface };
+        let text = if stdin {
+            io::read_to_string(io::stdin())
+        } else {
+            std::fs::read_to_string(&self.file)
+        };
+        let text = text.map_err(|source| CommandError::Read {
+            path: self.file.clone(),
+            source,
+        })?;
+        let wishes = Wishes {
+            name: self.name,
+            interface: self.interface,
+        };
         let converted = convert(&text, &wishes).map_err(CommandError::Convert)?;
         for note in &converted.notes {
             print::complain(&format!("note: {note}"));
@@ -52,11 +63,16 @@ impl Convert {
 
 /// Refuses a configuration that `apply` would refuse.
 fn check(probe: &Value) -> Result<(), CommandError> {
-    let document: ConfigDocument = serde_json::from_value(probe.clone()).map_err(io::Error::from)?;
+    let document: ConfigDocument =
+        serde_json::from_value(probe.clone()).map_err(io::Error::from)?;
     let name = document.name.as_deref().unwrap_or_default();
-    let refused =
-        |rejection| CommandError::Rejected { rejection, sources: Box::new(Sources::inside(&document)) };
-    ProbeConfig::validate(name, &document).map(drop).map_err(refused)
+    let refused = |rejection| CommandError::Rejected {
+        rejection,
+        sources: Box::new(Sources::inside(&document)),
+    };
+    ProbeConfig::validate(name, &document)
+        .map(drop)
+        .map_err(refused)
 }
 
 #[cfg(test)]
@@ -70,12 +86,23 @@ mod tests {
         let metric = |name: &str| json!({ "name": name, "map-name": "A" });
         let converted = |metric: Value| {
             let path = json!({ "name": "p", "code": "int a;", "metric-configs": [metric] });
-            let wishes = Wishes { interface: Some("eth0".to_owned()), name: None };
-            convert(&json!({ "ingress-path": path }).to_string(), &wishes).unwrap().probes.remove(0)
+            let wishes = Wishes {
+                interface: Some("eth0".to_owned()),
+                name: None,
+            };
+            convert(&json!({ "ingress-path": path }).to_string(), &wishes)
+                .unwrap()
+                .probes
+                .remove(0)
         };
         assert!(check(&converted(metric("seen"))).is_ok());
         let refused = check(&converted(metric("no name"))).unwrap_err();
-        let CommandError::Rejected { rejection, .. } = refused else { panic!("{refused}") };
-        assert_eq!(rejection.findings[0].field.as_deref(), Some("ingress.metrics[0].name"));
+        let CommandError::Rejected { rejection, .. } = refused else {
+            panic!("{refused}")
+        };
+        assert_eq!(
+            rejection.findings[0].field.as_deref(),
+            Some("ingress.metrics[0].name")
+        );
     }
 }

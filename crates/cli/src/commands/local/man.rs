@@ -16,8 +16,12 @@ pub struct Man {
 
 impl Man {
     pub fn run(self, whole: clap::Command) -> Result<(), CommandError> {
-        let failed = |source| CommandError::Written { path: self.directory.clone(), source };
+        let failed = |source| CommandError::Written {
+            path: self.directory.clone(),
+            source,
+        };
         std::fs::create_dir_all(&self.directory).map_err(failed)?;
-        clap_mangen::generate_to(whole.disable_help_subcommand(true), &self.directory).map_err(failed)
+        clap_mangen::generate_to(whole.disable_help_subcommand(true), &self.directory)
+            .map_err(failed)
     }
 }

@@ -13,7 +13,8 @@ use twinprobe_library::{self as library, Knob, LibraryEntry};
 
 #[derive(Debug, Args)]
 pub struct Probes {
-    /// Explain this probe: its purpose, hooks, metrics and defines, its cost, and an example of its output
+    /// Explain this probe: its purpose, hooks, metrics and defines, its cost, and an example of its
+    /// output
     #[arg(value_name = "NAME", conflicts_with = "tag")]
     probe: Option<String>,
     /// List only the probes with this tag. Repeatable: probes with all of these tags
@@ -30,7 +31,9 @@ impl Probes {
         }
         let mut probes = library::index();
         probes.retain(|probe| self.tag.iter().all(|tag| probe.tags.contains(tag)));
-        self.view.output.show(&probes, |screen| render(&probes, screen))
+        self.view
+            .output
+            .show(&probes, |screen| render(&probes, screen))
     }
 
     fn explain(&self, name: &str) -> Result<(), CommandError> {
@@ -45,7 +48,9 @@ impl Probes {
         let mut value = json!(entry);
         value["defines"] = defines.into();
         value["output"] = sample.into();
-        self.view.output.show(&value, |screen| explanation(&entry, &config, &macros, sample, screen))
+        self.view.output.show(&value, |screen| {
+            explanation(&entry, &config, &macros, sample, screen)
+        })
     }
 }
 
@@ -57,17 +62,27 @@ fn render(probes: &[LibraryEntry], screen: Screen) -> String {
         row.text("WHAT IT SHOWS", &probe.title);
         row.text("DIRECTIONS", &probe.directions.join(","));
         row.text("HOOKS", &probe.hooks.join(","));
-        row.amount("TRIAL/PACKET", probe.cost as f64, units::nanoseconds(probe.cost as f64));
+        row.amount(
+            "TRIAL/PACKET",
+            probe.cost as f64,
+            units::nanoseconds(probe.cost as f64),
+        );
         row.text("TAGS", &probe.tags.join(","));
     }
-    if table.is_empty() { "no probes with these tags\n".to_owned() } else { table.render(screen) }
+    if table.is_empty() {
+        "no probes with these tags\n".to_owned()
+    } else {
+        table.render(screen)
+    }
 }
 
 /// The macros that both directions leave open, each once.
 fn macros(config: &ConfigDocument) -> Vec<Knob> {
     let directions = [&config.ingress, &config.egress].into_iter().flatten();
     let mut found: Vec<Knob> = Vec::new();
-    for knob in directions.flat_map(|direction| &direction.source).flat_map(|source| library::defines(source))
+    for knob in directions
+        .flat_map(|direction| &direction.source)
+        .flat_map(|source| library::defines(source))
     {
         if !found.contains(&knob) {
             found.push(knob);
@@ -83,7 +98,16 @@ fn explanation(
     sample: &str,
     screen: Screen,
 ) -> String {
-    let LibraryEntry { name, title, summary, hooks, directions, cost, tags, .. } = entry;
+    let LibraryEntry {
+        name,
+        title,
+        summary,
+        hooks,
+        directions,
+        cost,
+        tags,
+        ..
+    } = entry;
     let head = screen.paint(HEADING, &format!("{name}: {title}"));
     let facts = format!(
         "hooks       {} (the first unless --hook says otherwise); egress runs at tc\ndirections  {}\ntrial cost  {} per \
@@ -96,7 +120,11 @@ fn explanation(
     let title = |text: &str| screen.paint(HEADING, text);
     let facts = screen::folded(&facts, screen.width, " ");
     let mut blocks = vec![format!("{head}\n{}", filled(summary, screen)), facts];
-    blocks.push(format!("{}\n{}", title("Metrics"), metrics(entry, config).render(screen)));
+    blocks.push(format!(
+        "{}\n{}",
+        title("Metrics"),
+        metrics(entry, config).render(screen)
+    ));
     if !macros.is_empty() {
         let mut table = TextTable::default();
         for knob in macros {
@@ -111,8 +139,15 @@ fn explanation(
         blocks.push(format!("{}\n{sample}\n", title("Output")));
     }
     let egress_only = config.ingress.is_none();
-    let at = if hooks.len() > 1 && !egress_only { " [--hook tc]" } else { "" };
-    blocks.push(format!("{}\ntwinprobe apply --probe {name} --interface IFACE{at}\n", title("Deploy it")));
+    let at = if hooks.len() > 1 && !egress_only {
+        " [--hook tc]"
+    } else {
+        ""
+    };
+    blocks.push(format!(
+        "{}\ntwinprobe apply --probe {name} --interface IFACE{at}\n",
+        title("Deploy it")
+    ));
     blocks.join("\n")
 }
 
@@ -121,15 +156,24 @@ fn metrics(entry: &LibraryEntry, config: &ConfigDocument) -> TextTable {
     let mut table = TextTable::default();
     let mut seen = Vec::new();
     for (direction, of) in [("ingress", &config.ingress), ("egress", &config.egress)] {
-        let found = of.iter().flat_map(|direction: &DirectionDocument| direction.metrics.iter().flatten());
+        let found = of
+            .iter()
+            .flat_map(|direction: &DirectionDocument| direction.metrics.iter().flatten());
         for metric in found {
             let name = metric.name.as_deref().unwrap_or_default();
             if metric.export == Some(false) || seen.contains(&name) {
                 continue;
             }
             seen.push(name);
-            let columns = entry.fields.get(name).map(Vec::as_slice).unwrap_or_default();
-            let columns: Vec<String> = columns.iter().map(|column| with_unit(name, column)).collect();
+            let columns = entry
+                .fields
+                .get(name)
+                .map(Vec::as_slice)
+                .unwrap_or_default();
+            let columns: Vec<String> = columns
+                .iter()
+                .map(|column| with_unit(name, column))
+                .collect();
             let mut row = table.row();
             row.text("METRIC", name);
             row.text("FIRST IN", direction);
@@ -152,9 +196,20 @@ fn metrics(entry: &LibraryEntry, config: &ConfigDocument) -> TextTable {
 fn with_unit(metric: &str, column: &str) -> String {
     let is_key = column == "key" || column.starts_with("key.");
     let of = if column == "value" { metric } else { column };
-    let units = [("nanoseconds", "ns"), ("microseconds", "us"), ("seconds", "s"), ("milliseconds", "ms")];
-    let has = |word: &str| of.split(['_', '.']).any(|part| part.eq_ignore_ascii_case(word));
-    let unit = units.into_iter().find(|(word, _)| has(word)).map(|(_, unit)| unit);
+    let units = [
+        ("nanoseconds", "ns"),
+        ("microseconds", "us"),
+        ("seconds", "s"),
+        ("milliseconds", "ms"),
+    ];
+    let has = |word: &str| {
+        of.split(['_', '.'])
+            .any(|part| part.eq_ignore_ascii_case(word))
+    };
+    let unit = units
+        .into_iter()
+        .find(|(word, _)| has(word))
+        .map(|(_, unit)| unit);
     match unit.filter(|_| !is_key) {
         Some(unit) => format!("{column} ({unit})"),
         None => column.to_owned(),
@@ -196,22 +251,39 @@ mod tests {
         for entry in library::index() {
             let (known, page) = library::entry(&entry.name).unwrap();
             let config = library::configuration(&entry.name, None).unwrap();
-            let screen = Screen { width: 200, colour: false, wide: false };
+            let screen = Screen {
+                width: 200,
+                colour: false,
+                wide: false,
+            };
             let sample = section(page, "Output").unwrap_or_default();
             let text = explanation(&known, &config, &macros(&config), sample, screen);
-            for word in [&known.title, "Metrics\n", &format!("apply --probe {}", entry.name)] {
+            for word in [
+                &known.title,
+                "Metrics\n",
+                &format!("apply --probe {}", entry.name),
+            ] {
                 assert!(text.contains(word), "{}: {word}\n{text}", entry.name);
             }
-            for metric in
-                config.ingress.iter().chain(&config.egress).flat_map(|of| of.metrics.iter().flatten())
+            for metric in config
+                .ingress
+                .iter()
+                .chain(&config.egress)
+                .flat_map(|of| of.metrics.iter().flatten())
             {
                 let name = metric.name.as_deref().unwrap();
-                assert!(metric.export == Some(false) || text.contains(name), "{name}\n{text}");
+                assert!(
+                    metric.export == Some(false) || text.contains(name),
+                    "{name}\n{text}"
+                );
             }
         }
         let dns = library::configuration("dns", None).unwrap();
         let names: Vec<String> = macros(&dns).into_iter().map(|knob| knob.name).collect();
-        assert_eq!(names, ["TIMEOUT", "PENDING", "NAMES", "CLIENTS", "SERVERS", "PORT"]);
+        assert_eq!(
+            names,
+            ["TIMEOUT", "PENDING", "NAMES", "CLIENTS", "SERVERS", "PORT"]
+        );
         assert!(macros(&dns).iter().all(|knob| knob.about.is_some()));
     }
 
@@ -226,9 +298,19 @@ mod tests {
     #[test]
     fn a_section_has_its_first_block() {
         let page = "# a\n\n## Output\n\nFor it:\n\n```text\none\ntwo\n```\n\n## Limits\n";
-        assert_eq!((section(page, "Output"), section(page, "Limits")), (Some("one\ntwo"), None));
         assert_eq!(
-            filled("one two three", Screen { width: 8, colour: false, wide: false }),
+            (section(page, "Output"), section(page, "Limits")),
+            (Some("one\ntwo"), None)
+        );
+        assert_eq!(
+            filled(
+                "one two three",
+                Screen {
+                    width: 8,
+                    colour: false,
+                    wide: false
+                }
+            ),
             "one two\nthree\n"
         );
     }

@@ -1,5 +1,5 @@
-//! `stream`: hands over to the program `twinprobe-stream`, so that this program does not contain the
-//! libraries of all receivers.
+//! `stream`: hands over to the program `twinprobe-stream`, so that this program does not contain
+//! the libraries of all receivers.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -17,7 +17,11 @@ const PROGRAM: &str = "twinprobe-stream";
 #[command(disable_help_flag = true)]
 pub struct Stream {
     /// Arguments of twinprobe-stream; `twinprobe stream --help` shows them
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARG")]
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "ARG"
+    )]
     arguments: Vec<OsString>,
 }
 
@@ -28,10 +32,15 @@ impl Stream {
     }
 }
 
-/// Runs `twinprobe-stream` in place of this process: the one beside this program, else the one in PATH. Returns why that failed.
+/// Runs `twinprobe-stream` in place of this process: the one beside this program, else the one in
+/// PATH. Returns why that failed.
 pub fn hand_over(arguments: impl IntoIterator<Item = OsString>) -> CommandError {
-    let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join(PROGRAM)));
-    let program = beside.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(PROGRAM));
+    let beside = std::env::current_exe()
+        .ok()
+        .and_then(|own| Some(own.parent()?.join(PROGRAM)));
+    let program = beside
+        .filter(|path| path.is_file())
+        .unwrap_or_else(|| PathBuf::from(PROGRAM));
     let error = Command::new(program).args(arguments).exec();
     match error.kind() {
         std::io::ErrorKind::NotFound => CommandError::NoStream,

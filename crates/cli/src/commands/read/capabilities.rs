@@ -20,7 +20,9 @@ impl CapabilitiesCommand {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
         let answer = session.fleet.one()?.capabilities().await?;
         let value = print::value(&answer)?;
-        self.view.output.show(&value, |screen| render(&value, screen))
+        self.view
+            .output
+            .show(&value, |screen| render(&value, screen))
     }
 }
 
@@ -28,7 +30,11 @@ fn render(answer: &Value, screen: Screen) -> String {
     let mut features = TextTable::default();
     let parts = ["kernel", "compiler"].map(|part| (part, answer[part].as_object()));
     for (part, values) in parts {
-        for (name, value) in values.into_iter().flatten().filter(|(_, value)| !value.is_array()) {
+        for (name, value) in values
+            .into_iter()
+            .flatten()
+            .filter(|(_, value)| !value.is_array())
+        {
             let mut row = features.row();
             row.text("FEATURE", &format!("{part} {}", name.replace('_', " ")));
             row.text("", &word(value));
@@ -37,8 +43,17 @@ fn render(answer: &Value, screen: Screen) -> String {
     for method in list(&answer["kernel"]["quiesce_methods"]) {
         let mut row = features.row();
         row.text("FEATURE", &format!("quiesce by {}", word(&method["name"])));
-        let reason = method["reason"].as_str().map(|reason| format!(": {reason}"));
-        row.text("", &format!("{}{}", word(&method["available"]), reason.unwrap_or_default()));
+        let reason = method["reason"]
+            .as_str()
+            .map(|reason| format!(": {reason}"));
+        row.text(
+            "",
+            &format!(
+                "{}{}",
+                word(&method["available"]),
+                reason.unwrap_or_default()
+            ),
+        );
     }
     let mut maps = TextTable::default();
     for map in list(&answer["maps"]).chain(list(&answer["events"])) {
@@ -46,7 +61,14 @@ fn render(answer: &Value, screen: Screen) -> String {
         row.text("MAP TYPE", &word(&map["type"]));
         // Event maps have no choice of strategies: they are streamed.
         let strategy = map["strategy"].as_str().unwrap_or("stream");
-        row.text("STRATEGY", if map["unavailable"].is_string() { "-" } else { strategy });
+        row.text(
+            "STRATEGY",
+            if map["unavailable"].is_string() {
+                "-"
+            } else {
+                strategy
+            },
+        );
         let (batches, single) = operations(map);
         row.text("ONE BY ONE", &single.join(", "));
         row.text("IN BATCHES", &batches.join(", "));
@@ -60,8 +82,11 @@ fn render(answer: &Value, screen: Screen) -> String {
 /// Returns the operations that work in batches, and those that work one by one.
 fn operations(map: &Value) -> (Vec<String>, Vec<String>) {
     let operations = map["operations"].as_object().into_iter().flatten();
-    let works = operations.filter(|(_, works)| works.as_bool() == Some(true)).map(|(name, _)| name);
-    let (batches, single): (Vec<&String>, Vec<&String>) = works.partition(|name| name.ends_with("_batch"));
+    let works = operations
+        .filter(|(_, works)| works.as_bool() == Some(true))
+        .map(|(name, _)| name);
+    let (batches, single): (Vec<&String>, Vec<&String>) =
+        works.partition(|name| name.ends_with("_batch"));
     let words = |names: Vec<&String>| {
         let word = |name: &String| name.trim_end_matches("_batch").replace("_and_", "+");
         names.into_iter().map(word).collect()
@@ -117,6 +142,16 @@ hash      iterative  iterate     lookup, lookup+delete
 lpm_trie  -                                             Invalid argument
 ringbuf   stream
 ";
-        assert_eq!(render(&answer, Screen { width: 100, colour: false, wide: false }), expected);
+        assert_eq!(
+            render(
+                &answer,
+                Screen {
+                    width: 100,
+                    colour: false,
+                    wide: false
+                }
+            ),
+            expected
+        );
     }
 }

@@ -29,7 +29,11 @@ enum EventForm {
 impl Events {
     /// Prints events until the probe is deleted or replaced, or the daemon stops.
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
-        let mut events = session.fleet.one()?.events(&self.name, self.metric.as_deref()).await?;
+        let mut events = session
+            .fleet
+            .one()?
+            .events(&self.name, self.metric.as_deref())
+            .await?;
         let mut rest = Vec::new();
         while let Some(lines) = events.next().await? {
             let state = match self.output {
@@ -51,7 +55,9 @@ impl Events {
 fn documents(lines: &mut Vec<u8>) -> Result<PipeState, CommandError> {
     while let Some(end) = lines.iter().position(|byte| *byte == b'\n') {
         let line: Vec<u8> = lines.drain(..=end).collect();
-        let Ok(event) = serde_json::from_slice::<Value>(&line) else { continue };
+        let Ok(event) = serde_json::from_slice::<Value>(&line) else {
+            continue;
+        };
         if print::write(format!("---\n{}", yaml(&event)).as_bytes())? == PipeState::Gone {
             return Ok(PipeState::Gone);
         }

@@ -37,7 +37,8 @@ pub struct WindowFollower<'a> {
     /// The printed window that is still to be acknowledged.
     owed: Option<u64>,
     printed: bool,
-    /// The time when the probe was created, once the probe was found: another probe of the same name has other windows.
+    /// The time when the probe was created, once the probe was found: another probe of the same
+    /// name has other windows.
     created: Option<String>,
     config: Option<ConfigDocument>,
     retry: Option<Retry>,
@@ -118,15 +119,21 @@ impl<'a> WindowFollower<'a> {
         }
     }
 
-    /// Tells whether the watch must close the windows itself. A watch for a collector closes windows
-    /// only if it has an interval of its own.
+    /// Tells whether the watch must close the windows itself. A watch for a collector closes
+    /// windows only if it has an interval of its own.
     fn closes(&self) -> bool {
-        let Some(config) = &self.config else { return false };
-        let has_interval = config.window.as_ref().is_some_and(|window| window.interval.is_some());
+        let Some(config) = &self.config else {
+            return false;
+        };
+        let has_interval = config
+            .window
+            .as_ref()
+            .is_some_and(|window| window.interval.is_some());
         !has_interval && (self.watch.interval.is_some() || !self.watch.collects())
     }
 
-    /// Begins a watch that closes windows itself: shows the retained windows, or takes a first reading of cumulative numbers.
+    /// Begins a watch that closes windows itself: shows the retained windows, or takes a first
+    /// reading of cumulative numbers.
     async fn begin(&mut self) -> Result<Then, CommandError> {
         if self.watch.from == Some(From::Now) || self.watch.rate {
             let document = self.read().await?;
@@ -135,7 +142,11 @@ impl<'a> WindowFollower<'a> {
             self.next = Instant::now() + self.interval();
             return Ok(Then::GoOn);
         }
-        if self.watch.once { Ok(Then::GoOn) } else { self.list(None).await }
+        if self.watch.once {
+            Ok(Then::GoOn)
+        } else {
+            self.list(None).await
+        }
     }
 
     /// Waits for the end of the interval, closes the window and shows it.
@@ -159,9 +170,10 @@ impl<'a> WindowFollower<'a> {
     async fn read(&self) -> Result<Answer<Document>, CommandError> {
         let (name, accept) = (&self.watch.name, self.watch.output.media_type());
         match self.client.close_window(name, accept).await {
-            Err(ClientError::Refused(problem)) if problem.status == 409 => {
-                Ok(self.client.metrics(name, accept, LargestEntries::default()).await?)
-            }
+            Err(ClientError::Refused(problem)) if problem.status == 409 => Ok(self
+                .client
+                .metrics(name, accept, LargestEntries::default())
+                .await?),
             answer => Ok(answer?),
         }
     }
@@ -179,16 +191,24 @@ impl<'a> WindowFollower<'a> {
 
     /// Shows the windows after the last shown one, and waits for one if there is none.
     async fn list(&mut self, wait: Option<u64>) -> Result<Then, CommandError> {
-        let WatchCommand { name, collector, .. } = &self.watch;
-        let query = WindowQuery { after: self.after, wait, collector: collector.as_deref() };
+        let WatchCommand {
+            name, collector, ..
+        } = &self.watch;
+        let query = WindowQuery {
+            after: self.after,
+            wait,
+            collector: collector.as_deref(),
+        };
         let mut list = self.client.windows(name, query).await?.read()?;
         if list.lost_windows > 0 && !list.windows.is_empty() {
             print::complain(&format!("twinprobe: {}", lost(list.lost_windows)));
         }
-        // A picture that is replaced immediately is not worth a request. Rates need the previous window.
+        // A picture that is replaced immediately is not worth a request. Rates need the previous
+        // window.
         if !self.watch.collects() && (self.redraws() || self.watch.once) {
             let kept = if self.watch.rate { 2 } else { 1 };
-            list.windows.drain(..list.windows.len().saturating_sub(kept));
+            list.windows
+                .drain(..list.windows.len().saturating_sub(kept));
         }
         for window in &list.windows {
             if self.take(window.seq).await? == Then::End {
@@ -199,11 +219,25 @@ impl<'a> WindowFollower<'a> {
     }
 
     async fn take(&mut self, seq: u64) -> Result<Then, CommandError> {
-        let WatchCommand { name, output, picture, rate, .. } = &self.watch;
+        let WatchCommand {
+            name,
+            output,
+            picture,
+            rate,
+            ..
+        } = &self.watch;
         // Rates need all entries of the previous window.
         let is_table = output.is_table() && !rate;
-        let largest = if is_table { picture.largest(None) } else { LargestEntries::default() };
-        match self.client.window(name, seq, output.media_type(), largest).await {
+        let largest = if is_table {
+            picture.largest(None)
+        } else {
+            LargestEntries::default()
+        };
+        match self
+            .client
+            .window(name, seq, output.media_type(), largest)
+            .await
+        {
             Ok(document) => {
                 if self.printed && self.watch.interval.is_some() {
                     sleep_until(self.next).await;
@@ -211,8 +245,8 @@ impl<'a> WindowFollower<'a> {
                 self.next = Instant::now() + self.interval();
                 return self.shown(&document, Some(seq)).await;
             }
-            // The window was removed after the list was made. If the whole probe was removed, the next
-            // listing tells it.
+            // The window was removed after the list was made. If the whole probe was removed, the
+            // next listing tells it.
             Err(ClientError::Refused(problem)) if problem.status == 404 => {
                 print::complain(&format!("twinprobe: {problem}"));
             }
@@ -223,14 +257,22 @@ impl<'a> WindowFollower<'a> {
     }
 
     /// Shows a document and acknowledges its window.
-    async fn shown(&mut self, document: &Answer<Document>, seq: Option<u64>) -> Result<Then, CommandError> {
+    async fn shown(
+        &mut self,
+        document: &Answer<Document>,
+        seq: Option<u64>,
+    ) -> Result<Then, CommandError> {
         if self.show(document).await? == PipeState::Gone {
             return Ok(Then::End);
         }
         self.owed = seq.filter(|_| self.watch.ack);
         self.after = seq;
         self.settle().await?;
-        Ok(if self.watch.once && self.printed { Then::End } else { Then::GoOn })
+        Ok(if self.watch.once && self.printed {
+            Then::End
+        } else {
+            Then::GoOn
+        })
     }
 
     /// Shows a document, or keeps the document for the next one where rates need two.
@@ -246,7 +288,10 @@ impl<'a> WindowFollower<'a> {
                 OutputFormat::View(OutputView::Yaml) => yaml(&shown),
                 _ => {
                     let config = self.config.as_ref();
-                    self.watch.picture.draw(self.client, &shown, config, None, format.screen()).await?
+                    self.watch
+                        .picture
+                        .draw(self.client, &shown, config, None, format.screen())
+                        .await?
                 }
             }
             .into_bytes()
@@ -265,12 +310,14 @@ impl<'a> WindowFollower<'a> {
         Ok(print::write(&text)?)
     }
 
-    /// Turns the counts of a document into rates. Returns false if that needs a previous document, and there
-    /// is none.
+    /// Turns the counts of a document into rates. Returns false if that needs a previous document,
+    /// and there is none.
     fn make_rates(&mut self, document: &mut Value) -> bool {
         let before = self.before.replace((document.clone(), Instant::now()));
         let earlier = before.as_ref().map(|(earlier, _)| earlier);
-        let waited = before.as_ref().map_or(0.0, |(_, at)| at.elapsed().as_secs_f64());
+        let waited = before
+            .as_ref()
+            .map_or(0.0, |(_, at)| at.elapsed().as_secs_f64());
         let elapsed = between(earlier, document).unwrap_or(waited);
         rates::per_second(document, earlier, elapsed, self.config.as_ref());
         earlier.is_some() || !self.needs_two()
@@ -278,7 +325,11 @@ impl<'a> WindowFollower<'a> {
 
     /// Tells whether rates of some metric need the previous document.
     fn needs_two(&self) -> bool {
-        let directions = self.config.iter().flat_map(|config| [&config.ingress, &config.egress]).flatten();
+        let directions = self
+            .config
+            .iter()
+            .flat_map(|config| [&config.ingress, &config.egress])
+            .flatten();
         let mut metrics = directions.flat_map(|direction| direction.metrics.iter().flatten());
         metrics.any(|metric| metric.init != Some(true))
     }
@@ -291,17 +342,26 @@ impl<'a> WindowFollower<'a> {
     /// Acknowledges the window that was printed.
     async fn settle(&mut self) -> Result<(), CommandError> {
         if let Some(seq) = self.owed {
-            let WatchCommand { name, collector, .. } = &self.watch;
-            self.client.acknowledge(name, seq, collector.as_deref()).await?;
+            let WatchCommand {
+                name, collector, ..
+            } = &self.watch;
+            self.client
+                .acknowledge(name, seq, collector.as_deref())
+                .await?;
             self.owed = None;
         }
         Ok(())
     }
 
-    /// Checks that the name still belongs to the same probe. Returns the number of its newest window.
+    /// Checks that the name still belongs to the same probe. Returns the number of its newest
+    /// window.
     async fn identify(&mut self) -> Result<Option<u64>, CommandError> {
         let status = self.client.status(&self.watch.name).await?.read()?;
-        if self.created.as_ref().is_some_and(|known| *known != status.created) {
+        if self
+            .created
+            .as_ref()
+            .is_some_and(|known| *known != status.created)
+        {
             return Err(self.deleted());
         }
         (self.created, self.config) = (Some(status.created), status.config);
@@ -310,8 +370,14 @@ impl<'a> WindowFollower<'a> {
 
     async fn wait_for_daemon(&mut self, error: CommandError) -> Result<(), CommandError> {
         let retry = self.retry.get_or_insert_with(|| {
-            print::complain(&format!("twinprobe: {error}; trying again for {} s", PATIENCE.as_secs()));
-            Retry { since: Instant::now(), pause: FIRST_PAUSE }
+            print::complain(&format!(
+                "twinprobe: {error}; trying again for {} s",
+                PATIENCE.as_secs()
+            ));
+            Retry {
+                since: Instant::now(),
+                pause: FIRST_PAUSE,
+            }
         });
         if retry.since.elapsed() > PATIENCE {
             return Err(error);
@@ -322,7 +388,9 @@ impl<'a> WindowFollower<'a> {
     }
 
     fn deleted(&self) -> CommandError {
-        CommandError::Deleted { name: self.watch.name.clone() }
+        CommandError::Deleted {
+            name: self.watch.name.clone(),
+        }
     }
 }
 
@@ -333,7 +401,12 @@ fn seq(document: &Answer<Document>) -> Option<u64> {
 
 /// Returns the seconds between the ends of two windows, if both have one.
 fn between(before: Option<&Value>, now: &Value) -> Option<f64> {
-    let end = |document: &Value| document["window"]["end"].as_str()?.parse::<jiff::Timestamp>().ok();
+    let end = |document: &Value| {
+        document["window"]["end"]
+            .as_str()?
+            .parse::<jiff::Timestamp>()
+            .ok()
+    };
     let seconds = end(now)?.duration_since(end(before?)?).as_secs_f64();
     (seconds > 0.0).then_some(seconds)
 }

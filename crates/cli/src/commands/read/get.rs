@@ -29,7 +29,9 @@ pub struct Get {
 
 impl Get {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
-        let [Node { client, .. }] = session.fleet.nodes() else { return self.everywhere(session).await };
+        let [Node { client, .. }] = session.fleet.nodes() else {
+            return self.everywhere(session).await;
+        };
         let answer = client.status(&self.name).await?;
         let value = print::value(&answer)?;
         let view = self.view();
@@ -44,7 +46,11 @@ impl Get {
 
     /// Returns the chosen form. The default is a table on a terminal, and JSON elsewhere.
     fn view(&self) -> OutputView {
-        let by_default = if can_redraw() { OutputView::Table } else { OutputView::Json };
+        let by_default = if can_redraw() {
+            OutputView::Table
+        } else {
+            OutputView::Json
+        };
         self.output.unwrap_or(by_default)
     }
 
@@ -56,7 +62,10 @@ impl Get {
         };
         let answers = NodeAnswers::ask(session, "probe", ask).await;
         self.view().show(&answers.values, |screen| {
-            let tables = answers.found.iter().map(|(node, status)| render(Some(node), status, screen));
+            let tables = answers
+                .found
+                .iter()
+                .map(|(node, status)| render(Some(node), status, screen));
             tables.collect::<Vec<_>>().join("\n")
         })?;
         answers.ended()
@@ -89,7 +98,10 @@ fn render(node: Option<&str>, status: &ProbeStatus, screen: Screen) -> String {
     for (direction, cost) in status.cost.iter().flat_map(|cost| &cost.tried.directions) {
         if let Some(run) = &cost.run {
             let frame = run.frame.replace('_', " ");
-            let words = format!("{} ns per packet (sample packet {frame}, caches warm)", run.ns_per_packet);
+            let words = format!(
+                "{} ns per packet (sample packet {frame}, caches warm)",
+                run.ns_per_packet
+            );
             line(&format!("trial cost, {direction}"), &words);
         }
     }
@@ -99,7 +111,13 @@ fn render(node: Option<&str>, status: &ProbeStatus, screen: Screen) -> String {
     }
     let windows = &status.windows.statistics;
     let size = units::bytes(windows.bytes as f64);
-    line("windows", &format!("{} retained ({size}), {} lost", windows.retained, windows.lost));
+    line(
+        "windows",
+        &format!(
+            "{} retained ({size}), {} lost",
+            windows.retained, windows.lost
+        ),
+    );
     if let Some(error) = &status.windows.error {
         line("error", error);
     }
@@ -108,12 +126,22 @@ fn render(node: Option<&str>, status: &ProbeStatus, screen: Screen) -> String {
 
 /// Says what a packet costs, and how good the number is.
 fn live_words(live: &LiveCost) -> String {
-    let LiveCost { ns_per_packet, packets, by, measured, .. } = live;
+    let LiveCost {
+        ns_per_packet,
+        packets,
+        by,
+        measured,
+        ..
+    } = live;
     let measured = times::short(measured);
     if *packets == 0 {
         return format!("unknown: no packets came while it was measured, {measured}");
     }
-    let share = if by == "trial" { ", shared among the probes by their trials" } else { "" };
+    let share = if by == "trial" {
+        ", shared among the probes by their trials"
+    } else {
+        ""
+    };
     if *packets < FEW {
         return format!(
             "about {ns_per_packet:.0} ns per packet, of {packets} alone: caches are cold, more packets cost less{share}, {measured}"
@@ -142,8 +170,14 @@ mod tests {
                 measured: "2026-11-29T18:00:00Z".to_owned(),
             })
         };
-        assert!(words(0, "trial").starts_with("unknown: no packets came"), "{}", words(0, "trial"));
-        assert!(words(7, "trial").starts_with("about 5216 ns per packet, of 7 alone: caches are cold"));
+        assert!(
+            words(0, "trial").starts_with("unknown: no packets came"),
+            "{}",
+            words(0, "trial")
+        );
+        assert!(
+            words(7, "trial").starts_with("about 5216 ns per packet, of 7 alone: caches are cold")
+        );
         assert!(words(7, "trial").contains("by their trials"));
         assert!(words(4000, "samples").starts_with("5216.0 ns per packet, of 4000, "));
     }

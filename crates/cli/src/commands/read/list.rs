@@ -27,14 +27,20 @@ impl List {
         if let [node] = session.fleet.nodes() {
             let answer = node.client.probes().await?;
             let list = answer.read()?;
-            return view.show(&print::value(&answer)?, |screen| render(&[(None, &list.probes)], screen));
+            return view.show(&print::value(&answer)?, |screen| {
+                render(&[(None, &list.probes)], screen)
+            });
         }
         let ask = async |node: &Node| {
             let answer = node.client.probes().await?;
             Ok((answer.json()?["probes"].take(), answer.read()?.probes))
         };
         let answers = NodeAnswers::ask(session, "probes", ask).await;
-        let lists: Vec<_> = answers.found.iter().map(|(node, probes)| (Some(*node), probes)).collect();
+        let lists: Vec<_> = answers
+            .found
+            .iter()
+            .map(|(node, probes)| (Some(*node), probes))
+            .collect();
         view.show(&answers.values, |screen| render(&lists, screen))?;
         answers.ended()
     }
@@ -42,45 +48,83 @@ impl List {
 
 fn render(lists: &[(Option<&str>, &Vec<ProbeStatus>)], screen: Screen) -> String {
     let mut table = TextTable::default();
-    let probes = lists.iter().flat_map(|(node, probes)| probes.iter().map(move |probe| (node, probe)));
+    let probes = lists
+        .iter()
+        .flat_map(|(node, probes)| probes.iter().map(move |probe| (node, probe)));
     for (node, probe) in probes {
         let mut row = table.row();
         if let Some(node) = node {
             row.text("NODE", node);
         }
         row.text("NAME", &probe.name);
-        let waiting: Vec<&AttachmentStatus> =
-            probe.interfaces.iter().filter(|at| at.state == "pending").collect();
+        let waiting: Vec<&AttachmentStatus> = probe
+            .interfaces
+            .iter()
+            .filter(|at| at.state == "pending")
+            .collect();
         row.text("STATE", state(probe, waiting.len()));
-        row.text("INTERFACES", &distinct(probe, |at| Some(at.interface.clone())));
+        row.text(
+            "INTERFACES",
+            &distinct(probe, |at| Some(at.interface.clone())),
+        );
         for direction in Direction::ALL {
             let hook = |at: &AttachmentStatus| {
                 let words = [&at.hook, &at.mode].map(|word| word.as_deref().unwrap_or_default());
                 (at.direction == Some(direction)).then(|| words.join(" ").trim().to_owned())
             };
             let hooks = distinct(probe, hook);
-            row.text(&direction.name().to_uppercase(), if hooks.is_empty() { "-" } else { &hooks });
+            row.text(
+                &direction.name().to_uppercase(),
+                if hooks.is_empty() { "-" } else { &hooks },
+            );
         }
         row.text("CREATED", &times::short(&probe.created));
         if screen.wide {
             row.number("REVISION", &probe.revision.to_string());
             row.text("PUSHED BY", probe.pushed_by.as_deref().unwrap_or("-"));
-            let tried = probe.cost.iter().flat_map(|cost| cost.tried.directions.values());
-            let slowest = tried.filter_map(|cost| Some(cost.run.as_ref()?.ns_per_packet)).max();
+            let tried = probe
+                .cost
+                .iter()
+                .flat_map(|cost| cost.tried.directions.values());
+            let slowest = tried
+                .filter_map(|cost| Some(cost.run.as_ref()?.ns_per_packet))
+                .max();
             if let Some(slowest) = slowest {
-                row.amount("TRIAL COST", slowest as f64, units::nanoseconds(slowest as f64));
+                row.amount(
+                    "TRIAL COST",
+                    slowest as f64,
+                    units::nanoseconds(slowest as f64),
+                );
             }
             let windows = &probe.windows.statistics;
             row.number("WINDOWS", &windows.retained.to_string());
-            row.amount("SIZE", windows.bytes as f64, units::bytes(windows.bytes as f64));
+            row.amount(
+                "SIZE",
+                windows.bytes as f64,
+                units::bytes(windows.bytes as f64),
+            );
             row.number("LOST", &windows.lost.to_string());
-            row.text("EXPIRES", &probe.expires_at.as_deref().map_or_else(|| "-".to_owned(), times::short));
+            row.text(
+                "EXPIRES",
+                &probe
+                    .expires_at
+                    .as_deref()
+                    .map_or_else(|| "-".to_owned(), times::short),
+            );
         }
-        if let Some(reason) = probe.reason.as_ref().or_else(|| waiting.first()?.reason.as_ref()) {
+        if let Some(reason) = probe
+            .reason
+            .as_ref()
+            .or_else(|| waiting.first()?.reason.as_ref())
+        {
             row.text("REASON", reason);
         }
     }
-    if table.is_empty() { "no probes\n".to_owned() } else { table.render(screen) }
+    if table.is_empty() {
+        "no probes\n".to_owned()
+    } else {
+        table.render(screen)
+    }
 }
 
 /// Returns the state of a probe. A probe without attachments runs, but counts nothing.
@@ -114,8 +158,7 @@ mod tests {
     fn probes_are_listed_with_their_hooks() {
         let at = |interface, direction, hook, mode| json!({ "interface": interface, "state": "attached", "direction": direction, "hook": hook, "mode": mode });
         let probe = |name, state, interfaces: &[Value], reason: Option<&str>| -> ProbeStatus {
-            let windows =
-                json!({ "retained": 0, "bytes": 0, "oldest": null, "newest": null, "lost": 0, "damaged": 0 });
+            let windows = json!({ "retained": 0, "bytes": 0, "oldest": null, "newest": null, "lost": 0, "damaged": 0 });
             let status = json!({
                 "name": name, "state": state, "reason": reason, "interfaces": interfaces, "created": "2026-11-21T10:00:00Z",
                 "revision": 1, "programs": {}, "windows": windows, "warnings": [], "config": {},
@@ -127,7 +170,11 @@ mod tests {
             at("eth1", "ingress", "xdp", "native"),
             at("eth0", "egress", "tc", "tcx"),
         ];
-        let screen = Screen { width: 200, colour: false, wide: false };
+        let screen = Screen {
+            width: 200,
+            colour: false,
+            wide: false,
+        };
         let render = |probes: &Vec<ProbeStatus>| render(&[(None, probes)], screen);
         let running = vec![
             probe("flow-features", "running", &interfaces, None),
@@ -152,7 +199,8 @@ c     failed              -        -       {at}  no eth0
 "
         );
         assert_eq!(render(&failed), reason);
-        let later = json!({ "interface": "eth2", "state": "pending", "reason": "there is no eth2 yet" });
+        let later =
+            json!({ "interface": "eth2", "state": "pending", "reason": "there is no eth2 yet" });
         let waiting = vec![
             probe("d", "running", std::slice::from_ref(&later), None),
             probe("e", "running", &[interfaces[0].clone(), later], None),
@@ -161,7 +209,9 @@ c     failed              -        -       {at}  no eth0
         let expected = [("d ", "waiting "), ("e ", "partly attached ")];
         for (line, (name, state)) in text.lines().skip(1).zip(expected) {
             assert!(
-                line.starts_with(name) && line.contains(state) && line.ends_with("  there is no eth2 yet"),
+                line.starts_with(name)
+                    && line.contains(state)
+                    && line.ends_with("  there is no eth2 yet"),
                 "{text}"
             );
         }

@@ -27,7 +27,8 @@ pub struct NodePart {
 #[derive(Debug, Default)]
 struct Rules {
     rules: MergeRules,
-    /// True if the daemon has listed every field that is not a sum. Otherwise names and texts decide.
+    /// True if the daemon has listed every field that is not a sum. Otherwise names and texts
+    /// decide.
     is_complete: bool,
 }
 
@@ -36,17 +37,34 @@ impl Rules {
     fn of(status: Option<&Value>, direction: &str, name: &str) -> Self {
         let configured = rules(status.map(|status| &status["config"]), direction, name);
         let Some(joins) = status.and_then(|status| status["joins"].as_array()) else {
-            return Self { rules: configured, is_complete: false };
+            return Self {
+                rules: configured,
+                is_complete: false,
+            };
         };
         let is_own = |join: &&Value| join["direction"] == direction && join["metric"] == name;
-        let own = joins.iter().find(is_own).map(|join| join["fields"].clone()).unwrap_or_default();
+        let own = joins
+            .iter()
+            .find(is_own)
+            .map(|join| join["fields"].clone())
+            .unwrap_or_default();
         let fields = serde_json::from_value(own).unwrap_or_default();
-        Self { rules: MergeRules { default: MergeRule::Sum, fields }, is_complete: true }
+        Self {
+            rules: MergeRules {
+                default: MergeRule::Sum,
+                fields,
+            },
+            is_complete: true,
+        }
     }
 
     fn join(&self, path: &str, meaning: Meaning) -> LeafJoin {
         let is_time = matches!(meaning, Meaning::Time { .. });
-        let meaning = if self.is_complete && !is_time { Meaning::Quantity } else { meaning };
+        let meaning = if self.is_complete && !is_time {
+            Meaning::Quantity
+        } else {
+            meaning
+        };
         self.rules.join(path, meaning)
     }
 }
@@ -54,36 +72,51 @@ impl Rules {
 /// Returns the rules that a configuration has for a metric.
 fn rules(config: Option<&Value>, direction: &str, name: &str) -> MergeRules {
     let metrics = config.and_then(|config| config[direction]["metrics"].as_array());
-    let metric = metrics.into_iter().flatten().find(|metric| metric["name"] == name);
+    let metric = metrics
+        .into_iter()
+        .flatten()
+        .find(|metric| metric["name"] == name);
     let merge = metric.and_then(|metric| serde_json::from_value(metric["merge"].clone()).ok());
     match merge {
         Some(MergeDocument::Whole(rule)) => rule_of(&rule).unwrap_or_default().into(),
         Some(MergeDocument::Fields(fields)) => {
-            let fields = fields.into_iter().filter_map(|(path, rule)| Some((path, rule_of(&rule)?)));
-            MergeRules { fields: fields.collect(), ..MergeRules::default() }
+            let fields = fields
+                .into_iter()
+                .filter_map(|(path, rule)| Some((path, rule_of(&rule)?)));
+            MergeRules {
+                fields: fields.collect(),
+                ..MergeRules::default()
+            }
         }
         None => MergeRules::default(),
     }
 }
 
 fn rule_of(name: &str) -> Option<MergeRule> {
-    MergeRule::NAMES.into_iter().find(|(word, _)| *word == name).map(|(_, rule)| rule)
+    MergeRule::NAMES
+        .into_iter()
+        .find(|(word, _)| *word == name)
+        .map(|(_, rule)| rule)
 }
 
 /// The members of a histogram that follow from its entries.
 const OF_ONE: [&str; 6] = ["count", "p50", "p95", "p99", "ranges", "by_interface"];
 
-/// Adds up the documents. Where the newest value counts, it comes from the document whose window ended last.
-/// Fields that can't be added, such as the numbers and lengths of windows, are listed under `nodes`.
+/// Adds up the documents. Where the newest value counts, it comes from the document whose window
+/// ended last. Fields that can't be added, such as the numbers and lengths of windows, are listed
+/// under `nodes`.
 pub fn merge(probe: &str, mut parts: Vec<NodePart>) -> Value {
     let end = |part: &NodePart| part.document["window"]["end"].as_str().map(str::to_owned);
     parts.sort_by_key(end);
     let times = |name: &str| {
-        let times = parts.iter().filter_map(|part| part.document["window"][name].as_str().map(str::to_owned));
+        let times = parts
+            .iter()
+            .filter_map(|part| part.document["window"][name].as_str().map(str::to_owned));
         times.collect::<Vec<_>>()
     };
     let (starts, ends) = (times("start"), times("end"));
-    let mut merged = json!({ "probe": probe, "nodes": parts.iter().map(origin).collect::<Vec<_>>() });
+    let mut merged =
+        json!({ "probe": probe, "nodes": parts.iter().map(origin).collect::<Vec<_>>() });
     if let (Some(start), Some(end)) = (starts.into_iter().min(), ends.into_iter().max()) {
         merged["window"] = json!({ "start": start, "end": end });
     }
@@ -97,7 +130,9 @@ pub fn merge(probe: &str, mut parts: Vec<NodePart>) -> Value {
                         let mut metric = metric.clone();
                         if let Some(fields) = metric.as_object_mut() {
                             // The fill of one map says nothing about the entries of all daemons.
-                            fields.retain(|field, _| field != "max_entries" && field != "entries_used");
+                            fields.retain(|field, _| {
+                                field != "max_entries" && field != "entries_used"
+                            });
                             // The percentiles of one daemon say nothing about all daemons.
                             fields.retain(|field, _| !OF_ONE.contains(&field.as_str()));
                         }
@@ -115,11 +150,16 @@ pub fn merge(probe: &str, mut parts: Vec<NodePart>) -> Value {
 
 /// Adds the totals of a histogram's slots, as in documents of daemons.
 fn summarize(metric: &mut Value) {
-    let Some(all) = distributions(metric) else { return };
+    let Some(all) = distributions(metric) else {
+        return;
+    };
     total(metric, all.all());
     let mut of_interfaces = Map::new();
     for (interface, counts) in all.of_interfaces() {
-        total(of_interfaces.entry(interface).or_insert_with(|| json!({})), counts);
+        total(
+            of_interfaces.entry(interface).or_insert_with(|| json!({})),
+            counts,
+        );
     }
     if !of_interfaces.is_empty() {
         metric["by_interface"] = of_interfaces.into();
@@ -134,12 +174,17 @@ fn total(metric: &mut Value, all: &Distribution) {
         }
     }
     let ranges = all.ranges();
-    let range = |CountedRange { from, to, count }| json!({ "from": from, "to": to, "count": wide(count) });
+    let range =
+        |CountedRange { from, to, count }| json!({ "from": from, "to": to, "count": wide(count) });
     metric["ranges"] = ranges.map(range).collect();
 }
 
 fn wide(bits: u128) -> Value {
-    WideInteger { bits, is_negative: false }.into()
+    WideInteger {
+        bits,
+        is_negative: false,
+    }
+    .into()
 }
 
 fn origin(part: &NodePart) -> Value {
@@ -162,16 +207,27 @@ fn add(total: &mut Value, metric: &Value, rules: &Rules) {
         if total.get("completeness").is_none() {
             total["completeness"] = json!({});
         }
-        join(&mut total["completeness"], lost, "", false, &Rules::default());
+        join(
+            &mut total["completeness"],
+            lost,
+            "",
+            false,
+            &Rules::default(),
+        );
     }
     let kind = metric["type"].as_str().unwrap_or_default();
     // Entries of these maps exist from the start: no program wrote a zero.
     let always_there = kind.contains("array") || kind.contains("percpu") || kind == "global";
     let is_keyless = matches!(kind, "queue" | "stack");
     let news = metric["entries"].as_array().cloned().unwrap_or_default();
-    let Some(entries) = total["entries"].as_array_mut() else { return };
-    let known: HashMap<String, usize> =
-        entries.iter().enumerate().map(|(i, entry)| (entry["key"].to_string(), i)).collect();
+    let Some(entries) = total["entries"].as_array_mut() else {
+        return;
+    };
+    let known: HashMap<String, usize> = entries
+        .iter()
+        .enumerate()
+        .map(|(i, entry)| (entry["key"].to_string(), i))
+        .collect();
     for new in news {
         match known.get(&new["key"].to_string()).filter(|_| !is_keyless) {
             None => entries.push(new),
@@ -193,7 +249,8 @@ pub fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// Joins a value with the sum, by the rules by which a daemon joins values. Text (addresses, names) is that of the newest.
+/// Joins a value with the sum, by the rules by which a daemon joins values. Text (addresses, names)
+/// is that of the newest.
 fn join(total: &mut Value, value: &Value, path: &str, is_item: bool, rules: &Rules) {
     if let (Some(a), Some(b)) = (exact::integer(total), exact::integer(value)) {
         // Documents do not contain the width of a number.
@@ -210,7 +267,11 @@ fn join(total: &mut Value, value: &Value, path: &str, is_item: bool, rules: &Rul
     match (&mut *total, value) {
         (Value::Object(fields), Value::Object(news)) => {
             for (name, new) in news {
-                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                let path = if path.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{path}.{name}")
+                };
                 match fields.get_mut(name) {
                     Some(field) => join(field, new, &path, false, rules),
                     None => _ = fields.insert(name.clone(), new.clone()),
@@ -229,7 +290,8 @@ fn join(total: &mut Value, value: &Value, path: &str, is_item: bool, rules: &Rul
         }
         (Value::Number(a), Value::Number(b)) => {
             let join = rules.join(path, Meaning::of(None, path, 64, is_item));
-            let bits = [a.as_f64(), b.as_f64()].map(|float| u128::from(float.unwrap_or_default().to_bits()));
+            let bits = [a.as_f64(), b.as_f64()]
+                .map(|float| u128::from(float.unwrap_or_default().to_bits()));
             *total = f64::from_bits(join.join(LeafKind::Float, 64, bits[0], bits[1]) as u64).into();
         }
         (Value::Bool(a), Value::Bool(b)) => match rules.join(path, Meaning::Quantity).rule {
@@ -248,11 +310,13 @@ fn join(total: &mut Value, value: &Value, path: &str, is_item: bool, rules: &Rul
 
 /// Returns the flags of TCP in a value. A number stands for flags without names.
 fn flags(value: &Value) -> Option<u64> {
-    value.as_u64().or_else(|| names::flags_of(&names::TCP_FLAGS, value.as_str()?))
+    value
+        .as_u64()
+        .or_else(|| names::flags_of(&names::TCP_FLAGS, value.as_str()?))
 }
 
-/// Returns the join of two texts; `None` if the first text is the result. Times and numbers in hex can be
-/// compared.
+/// Returns the join of two texts; `None` if the first text is the result. Times and numbers in hex
+/// can be compared.
 fn text(path: &str, is_item: bool, rules: &Rules, total: &str, value: &str) -> Option<String> {
     if total.parse::<Timestamp>().is_ok() && value.parse::<Timestamp>().is_ok() {
         let meaning = Meaning::of(Some(&Scalar::Time), path, 64, is_item);
@@ -270,7 +334,10 @@ fn text(path: &str, is_item: bool, rules: &Rules, total: &str, value: &str) -> O
         && join.rule != MergeRule::Last
         && total.len() == value.len()
     {
-        let kind = LeafKind::Number { signed: false, swapped: false };
+        let kind = LeafKind::Number {
+            signed: false,
+            swapped: false,
+        };
         let joined = join.join(kind, 4 * (total.len() as u32 - 2), a, b);
         return Some(format!("0x{joined:0width$x}", width = total.len() - 2));
     }
@@ -279,13 +346,24 @@ fn text(path: &str, is_item: bool, rules: &Rules, total: &str, value: &str) -> O
 
 fn integer(join: LeafJoin, total: WideInteger, value: WideInteger) -> WideInteger {
     let signed = total.is_negative || value.is_negative;
-    // Beside a negative number, a number too large for a signed one becomes the largest signed number.
+    // Beside a negative number, a number too large for a signed one becomes the largest signed
+    // number.
     let fitting = |WideInteger { bits, is_negative }: WideInteger| {
-        if signed && !is_negative { bits.min(i128::MAX.cast_unsigned()) } else { bits }
+        if signed && !is_negative {
+            bits.min(i128::MAX.cast_unsigned())
+        } else {
+            bits
+        }
     };
-    let kind = LeafKind::Number { signed, swapped: false };
+    let kind = LeafKind::Number {
+        signed,
+        swapped: false,
+    };
     let bits = join.join(kind, u128::BITS, fitting(total), fitting(value));
-    WideInteger { bits, is_negative: signed && bits.cast_signed() < 0 }
+    WideInteger {
+        bits,
+        is_negative: signed && bits.cast_signed() < 0,
+    }
 }
 
 #[cfg(test)]

@@ -28,15 +28,15 @@ pub struct Metrics {
     output: OutputFormat,
     #[command(flatten)]
     picture: Picture,
-    /// With --top, choose the rows by this field of the value, for example `bytes`; by default by the first
-    /// counter
+    /// With --top, choose the rows by this field of the value, for example `bytes`; by default by
+    /// the first counter
     #[arg(long, value_name = "FIELD", requires = "top", conflicts_with = "sort")]
     by: Option<String>,
     /// Show only this metric; may be given several times
     #[arg(long, value_name = "METRIC")]
     metric: Vec<String>,
-    /// Show the counts of the open window so far, and take nothing from other readers; packets change the
-    /// counts meanwhile
+    /// Show the counts of the open window so far, and take nothing from other readers; packets
+    /// change the counts meanwhile
     #[arg(long)]
     peek: bool,
     /// Add up the documents of all servers, by the rules of each metric's `merge`
@@ -52,12 +52,22 @@ impl Metrics {
         let client = session.fleet.one()?;
         self.check(client).await?;
         let largest = self.picture.largest(self.by.as_deref());
-        let document = read(client, &self.name, self.output.media_type(), self.peek, largest).await?;
+        let document = read(
+            client,
+            &self.name,
+            self.output.media_type(),
+            self.peek,
+            largest,
+        )
+        .await?;
         if self.output.is_table() {
             let mut document: Value = document.read()?;
             only(&mut document, &self.metric);
             let by = self.by.as_deref();
-            print::print(self.draw(client, &document, by, self.output.screen()).await?)?;
+            print::print(
+                self.draw(client, &document, by, self.output.screen())
+                    .await?,
+            )?;
             if is_empty(&document)
                 && let Some(before) = before(client, &self.name, &document).await
             {
@@ -69,7 +79,9 @@ impl Metrics {
             Some(view) => {
                 let mut document: Value = document.parsed(exact::parse)?;
                 only(&mut document, &self.metric);
-                print::print(exact::written(view.structured(&document)?.unwrap_or_default()))
+                print::print(exact::written(
+                    view.structured(&document)?.unwrap_or_default(),
+                ))
             }
             None => print::print(self.output.show(&document)?),
         }
@@ -85,7 +97,9 @@ impl Metrics {
         }
         let status = client.status(&self.name).await?.read()?;
         // A later version may have written the configuration.
-        let Some(known) = status.config.as_ref().map(names) else { return Ok(()) };
+        let Some(known) = status.config.as_ref().map(names) else {
+            return Ok(());
+        };
         match self.metric.iter().find(|metric| !known.contains(metric)) {
             None => Ok(()),
             Some(metric) => Err(CommandError::NoMetric {
@@ -98,11 +112,16 @@ impl Metrics {
 
     /// Shows the documents of all daemons, separately or merged.
     async fn of_many(self, session: &Session) -> Result<(), CommandError> {
-        let Some(view) = self.output.view() else { return Err(CommandError::NotOfMany) };
+        let Some(view) = self.output.view() else {
+            return Err(CommandError::NotOfMany);
+        };
         let ask = async |node: &Node| {
             // The numbers of several daemons are added before the largest are known.
-            let largest =
-                if self.merge { LargestEntries::default() } else { self.picture.largest(self.by.as_deref()) };
+            let largest = if self.merge {
+                LargestEntries::default()
+            } else {
+                self.picture.largest(self.by.as_deref())
+            };
             self.check(&node.client).await?;
             let (mut document, status) =
                 ask(&node.client, &self.name, self.peek, self.merge, largest).await?;
@@ -110,13 +129,26 @@ impl Metrics {
             Ok::<_, CommandError>((document, status))
         };
         let (mut found, mut failed) = (Vec::new(), 0);
-        for (node, answer) in session.fleet.nodes().iter().zip(session.fleet.each(ask).await) {
+        for (node, answer) in session
+            .fleet
+            .nodes()
+            .iter()
+            .zip(session.fleet.each(ask).await)
+        {
             match answer {
                 Ok((document, status)) => {
-                    found.push(merge::NodePart { node: node.name.clone(), document, status });
+                    found.push(merge::NodePart {
+                        node: node.name.clone(),
+                        document,
+                        status,
+                    });
                 }
                 Err(error) => {
-                    print::complain(&format!("{}: {}", node.name, session.reporter.error(&error)));
+                    print::complain(&format!(
+                        "{}: {}",
+                        node.name,
+                        session.reporter.error(&error)
+                    ));
                     failed += 1;
                 }
             }
@@ -135,7 +167,11 @@ impl Metrics {
             self.show_each(session, view, found).await?;
         }
         let total = session.fleet.nodes().len();
-        if failed == 0 { Ok(()) } else { Err(CommandError::Nodes { failed, total }) }
+        if failed == 0 {
+            Ok(())
+        } else {
+            Err(CommandError::Nodes { failed, total })
+        }
     }
 }
 
@@ -148,7 +184,9 @@ impl Metrics {
         screen: Screen,
     ) -> Result<String, CommandError> {
         let config = picture::config(client, &self.name).await;
-        self.picture.draw(client, document, config.as_ref(), by, screen).await
+        self.picture
+            .draw(client, document, config.as_ref(), by, screen)
+            .await
     }
 
     async fn show_each(
@@ -165,10 +203,17 @@ impl Metrics {
         let by = self.by.as_deref();
         for part in &mut found {
             exact::rounded(&mut part.document);
-            let Some(node) = session.fleet.nodes().iter().find(|node| node.name == part.node) else {
+            let Some(node) = session
+                .fleet
+                .nodes()
+                .iter()
+                .find(|node| node.name == part.node)
+            else {
                 continue;
             };
-            let drawn = self.draw(&node.client, &part.document, by, view.screen()).await?;
+            let drawn = self
+                .draw(&node.client, &part.document, by, view.screen())
+                .await?;
             text.push_str(&format!("== {}\n{drawn}\n", part.node));
         }
         print::print(text)
@@ -213,8 +258,9 @@ async fn read(
 
 /// Tells whether a window has counted nothing: no entry, and in arrays nothing but zeros.
 fn is_empty(document: &Value) -> bool {
-    let directions =
-        ["ingress", "egress"].into_iter().filter_map(|direction| document[direction].as_object());
+    let directions = ["ingress", "egress"]
+        .into_iter()
+        .filter_map(|direction| document[direction].as_object());
     let mut entries = directions
         .flat_map(|metrics| metrics.values())
         .flat_map(|metric| metric["entries"].as_array().into_iter().flatten());
@@ -225,13 +271,18 @@ fn is_empty(document: &Value) -> bool {
 async fn before(client: &Client, name: &str, document: &Value) -> Option<LastRead> {
     let status = client.status(name).await.ok()?.read().ok()?;
     let seq = document["window"]["seq"].as_u64()?;
-    status.windows.last_reads.into_iter().find(|last| last.seq < seq)
+    status
+        .windows
+        .last_reads
+        .into_iter()
+        .find(|last| last.seq < seq)
 }
 
-/// Returns a note for a reading that has found nothing: the reader of the numbers, and how to see them.
+/// Returns a note for a reading that has found nothing: the reader of the numbers, and how to see
+/// them.
 fn taken(name: &str, last: &LastRead) -> String {
-    let since =
-        times::ago(&last.at, Timestamp::now()).map_or_else(String::new, |ago| format!(" ({ago} before)"));
+    let since = times::ago(&last.at, Timestamp::now())
+        .map_or_else(String::new, |ago| format!(" ({ago} before)"));
     format!(
         "note: nothing was counted since {} read window {} at {}{since}; `twinprobe windows {name} --get {}` shows that \
          window while it is retained, and `metrics --peek` takes nothing from others",
@@ -252,7 +303,11 @@ async fn ask(
 ) -> Result<(Value, Option<Value>), CommandError> {
     let document = read(client, name, Format::Json.media_type(), peek, largest).await?;
     let document = document.parsed(exact::parse)?;
-    let status = if merge { Some(client.status(name).await?.json()?) } else { None };
+    let status = if merge {
+        Some(client.status(name).await?.json()?)
+    } else {
+        None
+    };
     Ok((document, status))
 }
 
@@ -271,27 +326,40 @@ mod tests {
         let document = json!({ "probe": "p", "ingress": { "a": 1, "b": 2 }, "egress": { "a": 3 } });
         let chosen = |wanted: &[&str]| {
             let mut document = document.clone();
-            only(&mut document, &wanted.iter().map(ToString::to_string).collect::<Vec<_>>());
+            only(
+                &mut document,
+                &wanted.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            );
             document
         };
         assert_eq!(chosen(&[]), document);
-        assert_eq!(chosen(&["b"]), json!({ "probe": "p", "ingress": { "b": 2 }, "egress": {} }));
+        assert_eq!(
+            chosen(&["b"]),
+            json!({ "probe": "p", "ingress": { "b": 2 }, "egress": {} })
+        );
     }
 
     #[test]
     fn a_reading_that_finds_nothing_says_who_was_before() {
-        let document =
-            |entries: Value| json!({ "window": { "seq": 2 }, "ingress": { "m": { "entries": entries } } });
+        let document = |entries: Value| json!({ "window": { "seq": 2 }, "ingress": { "m": { "entries": entries } } });
         assert!(
             is_empty(&document(json!([])))
                 && is_empty(&document(json!([{ "key": 0, "value": { "packets": 0 } }])))
         );
         assert!(!is_empty(&document(json!([{ "key": 0, "value": [0, 1] }]))));
-        assert!(!is_empty(&json!({ "ingress": {} })), "a reading without a window takes nothing");
-        let last = LastRead { by: "token:grafana".into(), at: "2026-11-21T10:00:00Z".into(), seq: 7 };
+        assert!(
+            !is_empty(&json!({ "ingress": {} })),
+            "a reading without a window takes nothing"
+        );
+        let last = LastRead {
+            by: "token:grafana".into(),
+            at: "2026-11-21T10:00:00Z".into(),
+            seq: 7,
+        };
         let note = taken("dns", &last);
         assert!(
-            note.contains("since token:grafana read window 7 at ") && note.contains("windows dns --get 7"),
+            note.contains("since token:grafana read window 7 at ")
+                && note.contains("windows dns --get 7"),
             "{note}"
         );
     }

@@ -12,7 +12,8 @@ use crate::output::screen::Screen;
 use crate::output::table::TextTable;
 use crate::output::view::ViewOption;
 
-/// Shows the names of addresses and ports that the daemon finds. Its operator chooses the kinds: `serve --names`.
+/// Shows the names of addresses and ports that the daemon finds. Its operator chooses the kinds:
+/// `serve --names`.
 #[derive(Debug, Args)]
 pub struct NamesCommand {
     /// Addresses, and ports as 443 or udp/53; at most 256 of each
@@ -50,7 +51,9 @@ impl NamesCommand {
         }
         let answer = session.fleet.one()?.names(&addresses, &ports).await?;
         let list = answer.read()?;
-        self.view.output.show(&print::value(&answer)?, |screen| render(&list, screen))
+        self.view
+            .output
+            .show(&print::value(&answer)?, |screen| render(&list, screen))
     }
 }
 
@@ -66,15 +69,21 @@ fn render(list: &NameList, screen: Screen) -> String {
             row.text("NAME", name);
             row.text("FROM", from);
         };
-        names.iter().for_each(|found| line(&found.name, found.from.name()));
+        names
+            .iter()
+            .for_each(|found| line(&found.name, found.from.name()));
         if pending {
             line("...", NameOrigin::Dns.name());
         } else if names.is_empty() {
             line("-", "");
         }
     };
-    list.addresses.iter().for_each(|of| show(&of.address.to_string(), &of.names, of.pending));
-    list.ports.iter().for_each(|of| show(&of.port, &of.names, false));
+    list.addresses
+        .iter()
+        .for_each(|of| show(&of.address.to_string(), &of.names, of.pending));
+    list.ports
+        .iter()
+        .for_each(|of| show(&of.port, &of.names, false));
     table.render(screen)
 }
 
@@ -86,23 +95,39 @@ mod tests {
 
     #[test]
     fn each_name_has_its_origin() {
-        let name = |name: &str, from| FoundName { name: name.to_owned(), from };
-        let address =
-            |text: &str, names, pending| AddressNames { address: text.parse().unwrap(), names, pending };
+        let name = |name: &str, from| FoundName {
+            name: name.to_owned(),
+            from,
+        };
+        let address = |text: &str, names, pending| AddressNames {
+            address: text.parse().unwrap(),
+            names,
+            pending,
+        };
         let mut list = NameList {
             kinds: vec![NameOrigin::Hosts, NameOrigin::Dns],
             addresses: vec![
                 address(
                     "192.0.2.1",
-                    vec![name("db", NameOrigin::Hosts), name("db.example", NameOrigin::Dns)],
+                    vec![
+                        name("db", NameOrigin::Hosts),
+                        name("db.example", NameOrigin::Dns),
+                    ],
                     false,
                 ),
                 address("192.0.2.2", Vec::new(), true),
                 address("2001:db8::1", Vec::new(), false),
             ],
-            ports: vec![PortNames { port: "443".into(), names: vec![name("https", NameOrigin::Services)] }],
+            ports: vec![PortNames {
+                port: "443".into(),
+                names: vec![name("https", NameOrigin::Services)],
+            }],
         };
-        let screen = Screen { width: 100, colour: false, wide: false };
+        let screen = Screen {
+            width: 100,
+            colour: false,
+            wide: false,
+        };
         let expected = "\
 OF           NAME        FROM
 192.0.2.1    db          hosts

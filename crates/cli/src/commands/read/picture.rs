@@ -18,21 +18,25 @@ pub struct Picture {
     /// Show at most this number of rows of each table
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,
-    /// Show the names of addresses that the daemon finds beside the first 256 of a table; the formats for programs stay as
-    /// they are
+    /// Show the names of addresses that the daemon finds beside the first 256 of a table; the
+    /// formats for programs stay as they are
     #[arg(long)]
     pub names: bool,
 }
 
 impl Picture {
-    /// The entries that a table needs. The daemon chooses the largest by `by`, unless the table is sorted by a column.
+    /// The entries that a table needs. The daemon chooses the largest by `by`, unless the table is
+    /// sorted by a column.
     pub fn largest<'a>(&self, by: Option<&'a str>) -> LargestEntries<'a> {
-        LargestEntries { top: self.top.filter(|top| self.sort.is_none() && *top > 0), by }
+        LargestEntries {
+            top: self.top.filter(|top| self.sort.is_none() && *top > 0),
+            by,
+        }
     }
 
-    /// Draws the tables of a daemon's document. The rows have the order of the number `by` by which the
-    /// daemon has chosen them. A column to sort by must be in one of the tables, unless one is empty. `config` has the
-    /// labels of keys.
+    /// Draws the tables of a daemon's document. The rows have the order of the number `by` by which
+    /// the daemon has chosen them. A column to sort by must be in one of the tables, unless one is
+    /// empty. `config` has the labels of keys.
     pub async fn draw(
         &self,
         client: &Client,
@@ -48,9 +52,16 @@ impl Picture {
         if let Some(sort) = &self.sort
             && let Some(known) = tables.lack(sort)
         {
-            return Err(CommandError::NoColumn { column: sort.clone(), known: known.join(", ") });
+            return Err(CommandError::NoColumn {
+                column: sort.clone(),
+                known: known.join(", "),
+            });
         }
-        let choice = Choice { sort: self.sort.clone(), by: by.map(str::to_owned), top: self.top };
+        let choice = Choice {
+            sort: self.sort.clone(),
+            by: by.map(str::to_owned),
+            top: self.top,
+        };
         tables = tables.chosen(&choice);
         if self.names {
             let names = NamedAddresses::ask(client, tables.keys()).await;

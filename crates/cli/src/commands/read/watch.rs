@@ -8,10 +8,10 @@ use clap::Args;
 use crate::commands::read::picture::Picture;
 use crate::output::format::OutputFormat;
 
-/// Shows each window once, those that are retained and then each as it is closed, until it is interrupted or
-/// the probe is deleted. On a terminal each table takes the place of the one before. Windows of a probe
-/// without an interval are closed by the watch, unless it follows them for a collector. The watch waits for a
-/// restart of the daemon.
+/// Shows each window once, those that are retained and then each as it is closed, until it is
+/// interrupted or the probe is deleted. On a terminal each table takes the place of the one before.
+/// Windows of a probe without an interval are closed by the watch, unless it follows them for a
+/// collector. The watch waits for a restart of the daemon.
 #[derive(Debug, Args)]
 pub struct WatchCommand {
     /// The probe
@@ -19,8 +19,8 @@ pub struct WatchCommand {
     /// Format of the windows; json is a line for each window
     #[arg(short, long, value_enum, default_value_t = OutputFormat::TABLE)]
     pub output: OutputFormat,
-    /// For a probe without an interval: close its window after each such time [default: 2s]. For others: the
-    /// least time between two outputs
+    /// For a probe without an interval: close its window after each such time [default: 2s]. For
+    /// others: the least time between two outputs
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub interval: Option<Duration>,
     #[command(flatten)]
@@ -28,15 +28,15 @@ pub struct WatchCommand {
     /// Show counts per second
     #[arg(long)]
     pub rate: bool,
-    /// Begin with the windows that close from now on (now), with the oldest window (oldest), or after window
-    /// SEQ
+    /// Begin with the windows that close from now on (now), with the oldest window (oldest), or
+    /// after window SEQ
     #[arg(long, value_name = "now|oldest|SEQ", conflicts_with = "after")]
     pub from: Option<From>,
     /// Show one window and end
     #[arg(long)]
     pub once: bool,
-    /// Begin after this window; by default with the oldest one, or with the first that the collector has not
-    /// acknowledged
+    /// Begin after this window; by default with the oldest one, or with the first that the
+    /// collector has not acknowledged
     #[arg(long, value_name = "SEQ")]
     pub after: Option<u64>,
     /// Acknowledge each window once it is printed
@@ -62,16 +62,19 @@ impl FromStr for From {
         match text {
             "now" => Ok(Self::Now),
             "oldest" => Ok(Self::Oldest),
-            number => {
-                number.parse().map(Self::After).map_err(|_| "neither now, oldest nor the number of a window")
-            }
+            number => number
+                .parse()
+                .map(Self::After)
+                .map_err(|_| "neither now, oldest nor the number of a window"),
         }
     }
 }
 
 /// Reads a time as configurations write it: `500ms`, `2s`, `1m`.
 pub fn duration(text: &str) -> Result<Duration, &'static str> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     let number: Option<u64> = text[..digits].parse().ok();
     let unit = match &text[digits..] {
         "ms" => 1,
@@ -80,8 +83,11 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
         "h" => 3_600_000,
         _ => 0,
     };
-    let time = number.and_then(|number| number.checked_mul(unit)).filter(|milliseconds| *milliseconds >= 10);
-    time.map(Duration::from_millis).ok_or("no time of at least 10ms, as in 500ms, 2s or 1m")
+    let time = number
+        .and_then(|number| number.checked_mul(unit))
+        .filter(|milliseconds| *milliseconds >= 10);
+    time.map(Duration::from_millis)
+        .ok_or("no time of at least 10ms, as in 500ms, 2s or 1m")
 }
 
 impl WatchCommand {
@@ -100,7 +106,16 @@ mod tests {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("2s"), Ok(Duration::from_secs(2)));
         assert_eq!(duration("1m"), Ok(Duration::from_secs(60)));
-        for wrong in ["", "s", "0s", "5ms", "2 s", "-1s", "2x", "99999999999999999999s"] {
+        for wrong in [
+            "",
+            "s",
+            "0s",
+            "5ms",
+            "2 s",
+            "-1s",
+            "2x",
+            "99999999999999999999s",
+        ] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
         assert_eq!("now".parse(), Ok(From::Now));

@@ -28,15 +28,16 @@ pub struct WindowsCommand {
     /// Show this window
     #[arg(long, value_name = "SEQ")]
     get: Option<u64>,
-    /// Show the window of this time: `yesterday 14:00`, `2026-11-21 10:00` or 10:00 by the clock of this
-    /// machine, 2026-11-21T10:00:00Z, or -1h for an hour ago
+    /// Show the window of this time: `yesterday 14:00`, `2026-11-21 10:00` or 10:00 by the clock of
+    /// this machine, 2026-11-21T10:00:00Z, or -1h for an hour ago
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment::begin)]
     at: Option<Timestamp>,
-    /// Show only this number of entries of each metric, the largest ones, and the others as one entry
+    /// Show only this number of entries of each metric, the largest ones, and the others as one
+    /// entry
     #[arg(long, value_name = "N", requires = "retained")]
     top: Option<usize>,
-    /// With --top, choose the entries by this field of the value, for example `bytes`; by default by the
-    /// first counter
+    /// With --top, choose the entries by this field of the value, for example `bytes`; by default
+    /// by the first counter
     #[arg(long, value_name = "FIELD", requires = "top")]
     by: Option<String>,
     /// Close the window now and show it
@@ -68,7 +69,9 @@ impl WindowsCommand {
         let client = session.fleet.one()?;
         let (name, accept) = (&self.name, self.output.media_type());
         if let Some(seq) = self.ack {
-            client.acknowledge(name, seq, self.collector.as_deref()).await?;
+            client
+                .acknowledge(name, seq, self.collector.as_deref())
+                .await?;
             return print::print(format!("acknowledged {name} up to window {seq}"));
         }
         let chosen = match self.at {
@@ -77,7 +80,10 @@ impl WindowsCommand {
         };
         let document = match chosen {
             Some(seq) => {
-                let largest = LargestEntries { top: self.top, by: self.by.as_deref() };
+                let largest = LargestEntries {
+                    top: self.top,
+                    by: self.by.as_deref(),
+                };
                 client.window(name, seq, accept, largest).await?
             }
             None if self.close => client.close_window(name, accept).await?,
@@ -87,7 +93,11 @@ impl WindowsCommand {
             let (document, config) = (document.read()?, picture::config(client, name).await);
             let picture = Picture::default();
             let screen = self.output.screen();
-            return print::print(picture.draw(client, &document, config.as_ref(), None, screen).await?);
+            return print::print(
+                picture
+                    .draw(client, &document, config.as_ref(), None, screen)
+                    .await?,
+            );
         }
         print::print(self.output.show(&document)?)
     }
@@ -96,7 +106,11 @@ impl WindowsCommand {
         if self.from.zip(self.to).is_some_and(|(from, to)| from >= to) {
             return Err(CommandError::NoTime);
         }
-        let query = WindowQuery { after: self.after, wait: None, collector: self.collector.as_deref() };
+        let query = WindowQuery {
+            after: self.after,
+            wait: None,
+            collector: self.collector.as_deref(),
+        };
         let list = client.windows(&self.name, query).await?;
         let view = self.output.view().unwrap_or(OutputView::Table);
         let is_whole = self.from.is_none() && self.to.is_none();
@@ -110,9 +124,13 @@ impl WindowsCommand {
                 let starts_earlier = |to| start.parse::<Timestamp>().is_ok_and(|start| start < to);
                 self.from.is_none_or(ends_later) && self.to.is_none_or(starts_earlier)
             };
-            listing.windows.retain(|window| is_inside(&window.start, &window.end));
+            listing
+                .windows
+                .retain(|window| is_inside(&window.start, &window.end));
             if let Some(windows) = value["windows"].as_array_mut() {
-                let text = |window: &Value, name: &str| window[name].as_str().unwrap_or_default().to_owned();
+                let text = |window: &Value, name: &str| {
+                    window[name].as_str().unwrap_or_default().to_owned()
+                };
                 windows.retain(|window| is_inside(&text(window, "start"), &text(window, "end")));
             }
         }
@@ -121,22 +139,36 @@ impl WindowsCommand {
 
     /// Returns the number of the window of a time.
     async fn of(&self, time: Timestamp, client: &Client) -> Result<u64, CommandError> {
-        let query = WindowQuery { after: None, wait: None, collector: None };
+        let query = WindowQuery {
+            after: None,
+            wait: None,
+            collector: None,
+        };
         let listing = client.windows(&self.name, query).await?.read()?;
         let why = |why| {
             let time = times::short(&time.to_string());
-            CommandError::NoWindowThen { name: self.name.clone(), time, why }
+            CommandError::NoWindowThen {
+                name: self.name.clone(),
+                time,
+                why,
+            }
         };
         at(&listing.windows, time).map_err(why)
     }
 }
 
-/// Returns the number of the open window at a time. If that window had nearly ended, the next one counts: a
-/// window ends some milliseconds after the full minute of its clock.
+/// Returns the number of the open window at a time. If that window had nearly ended, the next one
+/// counts: a window ends some milliseconds after the full minute of its clock.
 fn at(windows: &[WindowEntry], time: Timestamp) -> Result<u64, String> {
     let times: Vec<(u64, Timestamp, Timestamp)> = windows
         .iter()
-        .filter_map(|window| Some((window.seq, window.start.parse().ok()?, window.end.parse().ok()?)))
+        .filter_map(|window| {
+            Some((
+                window.seq,
+                window.start.parse().ok()?,
+                window.end.parse().ok()?,
+            ))
+        })
         .collect();
     let shown = |time: &Timestamp| times::precise(&time.to_string());
     let Some(found) = times.iter().position(|(_, _, end)| *end > time) else {
@@ -164,7 +196,9 @@ fn at(windows: &[WindowEntry], time: Timestamp) -> Result<u64, String> {
     }
     let next = times.get(found + 1).filter(|(_, start, _)| *start == end);
     let has_all_but_ended = end.duration_since(time) * 20 < end.duration_since(start);
-    Ok(next.filter(|_| has_all_but_ended).map_or(seq, |(next, ..)| *next))
+    Ok(next
+        .filter(|_| has_all_but_ended)
+        .map_or(seq, |(next, ..)| *next))
 }
 
 pub fn lost(windows: u64) -> String {
@@ -184,7 +218,11 @@ fn render(list: &Listing, screen: Screen) -> String {
         row.number("DURATION", &duration(window).unwrap_or_default());
         row.number("BYTES", &window.bytes.to_string());
     }
-    let mut text = if table.is_empty() { "no windows\n".to_owned() } else { table.render(screen) };
+    let mut text = if table.is_empty() {
+        "no windows\n".to_owned()
+    } else {
+        table.render(screen)
+    };
     if list.lost_windows > 0 {
         text.push_str(&format!("{}\n", lost(list.lost_windows)));
     }
@@ -197,7 +235,11 @@ fn duration(window: &WindowEntry) -> Option<String> {
     let microseconds = end.duration_since(start).as_micros();
     let sign = if microseconds < 0 { "-" } else { "" };
     let microseconds = microseconds.unsigned_abs();
-    Some(format!("{sign}{}.{:06} s", microseconds / 1_000_000, microseconds % 1_000_000))
+    Some(format!(
+        "{sign}{}.{:06} s",
+        microseconds / 1_000_000,
+        microseconds % 1_000_000
+    ))
 }
 
 #[cfg(test)]
@@ -206,7 +248,12 @@ mod tests {
 
     fn window(seq: u64, start: &str, end: &str, bytes: u64) -> WindowEntry {
         let time = |time: &str| format!("2026-11-21T{time}Z");
-        WindowEntry { seq, start: time(start), end: time(end), bytes }
+        WindowEntry {
+            seq,
+            start: time(start),
+            end: time(end),
+            bytes,
+        }
     }
 
     #[test]
@@ -215,8 +262,16 @@ mod tests {
             window(9, "10:00:00.000000000", "10:00:10.000250000", 41216),
             window(10, "10:00:10.000250000", "10:00:10.250000000", 7),
         ];
-        let screen = Screen { width: 200, colour: false, wide: false };
-        let mut list = Listing { windows, lost_windows: 1, ..Listing::default() };
+        let screen = Screen {
+            width: 200,
+            colour: false,
+            wide: false,
+        };
+        let mut list = Listing {
+            windows,
+            lost_windows: 1,
+            ..Listing::default()
+        };
         let at = |time: &str| times::precise(&format!("2026-11-21T{time}Z"));
         let (start, middle, end) = (at("10:00:00"), at("10:00:10"), at("10:00:10.25"));
         let expected = format!(
@@ -241,19 +296,40 @@ SEQ  START                    END                         DURATION  BYTES
         ];
         let find = |time: &str| at(&windows, format!("2026-11-21T{time}Z").parse().unwrap());
         assert_eq!(find("10:00:30"), Ok(1));
-        assert_eq!(find("10:01:00"), Ok(2), "the end of the first one came three milliseconds late");
+        assert_eq!(
+            find("10:01:00"),
+            Ok(2),
+            "the end of the first one came three milliseconds late"
+        );
         assert_eq!(find("10:02:00"), Ok(2), "there is no window 3");
         assert_eq!(find("10:04:00"), Ok(5));
-        assert!(find("10:00:00").unwrap_err().starts_with("the oldest one, window 1, began at 2026-11-2"));
+        assert!(
+            find("10:00:00")
+                .unwrap_err()
+                .starts_with("the oldest one, window 1, began at 2026-11-2")
+        );
         let gap = find("10:03:00").unwrap_err();
-        assert!(gap.starts_with("window 2 ended at ") && gap.contains("the next one, 5, began at"), "{gap}");
-        assert!(find("10:05:01").unwrap_err().starts_with("the newest one, window 5, ended at "));
-        assert_eq!(at(&[], Timestamp::UNIX_EPOCH), Err("none is retained".to_owned()));
+        assert!(
+            gap.starts_with("window 2 ended at ") && gap.contains("the next one, 5, began at"),
+            "{gap}"
+        );
+        assert!(
+            find("10:05:01")
+                .unwrap_err()
+                .starts_with("the newest one, window 5, ended at ")
+        );
+        assert_eq!(
+            at(&[], Timestamp::UNIX_EPOCH),
+            Err("none is retained".to_owned())
+        );
     }
 
     #[test]
     fn odd_times_are_no_panic() {
-        assert_eq!(duration(&window(1, "10:00:01", "10:00:00.5", 0)).as_deref(), Some("-0.500000 s"));
+        assert_eq!(
+            duration(&window(1, "10:00:01", "10:00:00.5", 0)).as_deref(),
+            Some("-0.500000 s")
+        );
         assert_eq!(duration(&window(1, "yesterday", "today", 0)), None);
     }
 }

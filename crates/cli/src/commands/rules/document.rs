@@ -37,8 +37,16 @@ impl RuleChoice {
     pub fn read(&self) -> Result<RuleFile, CommandError> {
         let mut file = match (&self.file, &self.library) {
             (_, Some(name)) => {
-                let LibraryRule { rule: document, text, .. } = library_rule(name)?;
-                RuleFile { path: format!("{name} of the library").into(), text: text.to_owned(), document }
+                let LibraryRule {
+                    rule: document,
+                    text,
+                    ..
+                } = library_rule(name)?;
+                RuleFile {
+                    path: format!("{name} of the library").into(),
+                    text: text.to_owned(),
+                    document,
+                }
             }
             (file, None) => RuleFile::read(file.as_deref().unwrap_or(Path::new("-")))?,
         };
@@ -65,13 +73,27 @@ impl RuleFile {
         } else {
             fs::read_to_string(path).map(|content| text = content)
         };
-        read.map_err(|source| CommandError::Read { path: path.to_owned(), source })?;
+        read.map_err(|source| CommandError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
         match parse_any_yaml(text.as_bytes()) {
-            Ok(document) => Ok(Self { path: path.to_owned(), text, document }),
+            Ok(document) => Ok(Self {
+                path: path.to_owned(),
+                text,
+                document,
+            }),
             Err(ParseError::Invalid(rejection)) => Err(refused(path, &text, &rejection)),
-            Err(ParseError::Malformed { message, line, column }) => {
+            Err(ParseError::Malformed {
+                message,
+                line,
+                column,
+            }) => {
                 let problem = format!("line {line}, column {column}: {message}");
-                Err(CommandError::Rule { path: path.to_owned(), problem })
+                Err(CommandError::Rule {
+                    path: path.to_owned(),
+                    problem,
+                })
             }
         }
     }
@@ -81,11 +103,15 @@ impl RuleFile {
         refused(&self.path, &self.text, rejection)
     }
 
-    /// Returns the error of a request with the rule. The daemon names fields, the file has their lines.
+    /// Returns the error of a request with the rule. The daemon names fields, the file has their
+    /// lines.
     pub fn failed(&self, error: ClientError) -> CommandError {
         match error {
             ClientError::Refused(problem) if !problem.errors.is_empty() => {
-                self.refused(&Rejection { findings: problem.errors, log: None })
+                self.refused(&Rejection {
+                    findings: problem.errors,
+                    log: None,
+                })
             }
             error => error.into(),
         }
@@ -93,19 +119,33 @@ impl RuleFile {
 }
 
 fn refused(path: &Path, text: &str, rejection: &Rejection) -> CommandError {
-    let lines: Vec<_> = rejection.findings.iter().map(|finding| line(text, finding)).collect();
-    CommandError::Rule { path: path.to_owned(), problem: lines.join("\n  ") }
+    let lines: Vec<_> = rejection
+        .findings
+        .iter()
+        .map(|finding| line(text, finding))
+        .collect();
+    CommandError::Rule {
+        path: path.to_owned(),
+        problem: lines.join("\n  "),
+    }
 }
 
-/// Formats a mistake with the line of its field in the file and, for an expression, the place in the expression.
+/// Formats a mistake with the line of its field in the file and, for an expression, the place in
+/// the expression.
 fn line(text: &str, finding: &Finding) -> String {
     let field = finding.field.as_deref().unwrap_or_default();
-    let at = place_of(text, field).map(|(line, _)| format!("line {line}: ")).unwrap_or_default();
+    let at = place_of(text, field)
+        .map(|(line, _)| format!("line {line}: "))
+        .unwrap_or_default();
     let inside = match (finding.line, finding.column) {
         (Some(1), Some(column)) => format!(", column {column} of the expression"),
         (Some(line), Some(column)) => format!(", line {line}, column {column} of the expression"),
         _ => String::new(),
     };
-    let name = if field.is_empty() { String::new() } else { format!("{field}{inside}: ") };
+    let name = if field.is_empty() {
+        String::new()
+    } else {
+        format!("{field}{inside}: ")
+    };
     format!("{at}{name}{}", finding.message)
 }

@@ -25,7 +25,9 @@ impl RuleLibrary {
             return self.view.output.show(&rule, |_| rule.text.to_owned());
         }
         let rules = rules();
-        self.view.output.show(&rules, |screen| table(&rules, screen))
+        self.view
+            .output
+            .show(&rules, |screen| table(&rules, screen))
     }
 }
 

@@ -64,18 +64,26 @@ pub struct RuleDelete {
 impl RuleApply {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
         let file = self.choice.read()?;
-        let name = self.name.as_deref().or(self.choice.library()).unwrap_or_default();
+        let name = self
+            .name
+            .as_deref()
+            .or(self.choice.library())
+            .unwrap_or_default();
         let [Node { client, .. }] = session.fleet.nodes() else {
             // Daemons know neither the file nor its lines.
             Rule::check(&file.document).map_err(|rejection| file.refused(&rejection))?;
             let put = async |client: &Client, name: &str| {
-                let answer = client.put_rule(name, &file.document, self.message.as_deref()).await?;
+                let answer = client
+                    .put_rule(name, &file.document, self.message.as_deref())
+                    .await?;
                 Ok(done("runs", answer.json()?))
             };
             let names = [name.to_owned()];
             return change_everywhere(session, ("RULE", &names), self.view.output, put).await;
         };
-        let put = client.put_rule(name, &file.document, self.message.as_deref()).await;
+        let put = client
+            .put_rule(name, &file.document, self.message.as_deref())
+            .await;
         let answer = put.map_err(|error| file.failed(error))?;
         let status = answer.read()?;
         let (name, watch, revision) = (&status.name, &status.rule.watch, status.revision);
@@ -96,7 +104,11 @@ impl RuleListing {
             Ok((json!(rules), rules))
         };
         let answers = NodeAnswers::ask(session, "rules", ask).await;
-        let lists: Vec<_> = answers.found.iter().map(|(node, rules)| (Some(*node), rules)).collect();
+        let lists: Vec<_> = answers
+            .found
+            .iter()
+            .map(|(node, rules)| (Some(*node), rules))
+            .collect();
         view.show(&answers.values, |screen| table(&lists, screen))?;
         answers.ended()
     }
@@ -105,7 +117,9 @@ impl RuleListing {
 impl RuleGet {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
         let status = session.fleet.one()?.rule(&self.name).await?.read()?;
-        self.view.output.show(&status, |screen| describe(&status, screen))
+        self.view
+            .output
+            .show(&status, |screen| describe(&status, screen))
     }
 }
 
@@ -116,7 +130,8 @@ impl RuleDelete {
                 client.delete_rule(name, self.message.as_deref()).await?;
                 Ok(done("deleted", Value::Null))
             };
-            return change_everywhere(session, ("RULE", &self.names), OutputView::Table, remove).await;
+            return change_everywhere(session, ("RULE", &self.names), OutputView::Table, remove)
+                .await;
         };
         for name in &self.names {
             client.delete_rule(name, self.message.as_deref()).await?;
@@ -127,7 +142,13 @@ impl RuleDelete {
 }
 
 fn done(verb: &'static str, answer: Value) -> Done {
-    Done { verb, places: String::new(), warnings: Vec::new(), ns_per_packet: None, answer }
+    Done {
+        verb,
+        places: String::new(),
+        warnings: Vec::new(),
+        ns_per_packet: None,
+        answer,
+    }
 }
 
 /// Makes a table of the rules of daemons. It has the names of the daemons if there are several.
@@ -136,7 +157,10 @@ fn table(lists: &[(Option<&str>, &Vec<RuleStatus>)], screen: Screen) -> String {
         return "no rules\n".to_owned();
     }
     let mut table = TextTable::default();
-    for (node, rule) in lists.iter().flat_map(|(node, rules)| rules.iter().map(move |rule| (node, rule))) {
+    for (node, rule) in lists
+        .iter()
+        .flat_map(|(node, rules)| rules.iter().map(move |rule| (node, rule)))
+    {
         let mut row = table.row();
         if let Some(node) = node {
             row.text("NODE", node);
@@ -147,7 +171,11 @@ fn table(lists: &[(Option<&str>, &Vec<RuleStatus>)], screen: Screen) -> String {
         row.number("WINDOW", &rule.window.to_string());
         row.text(
             "LAST FIRED",
-            &rule.firings.last().map(|firing| times::precise(&firing.time)).unwrap_or_default(),
+            &rule
+                .firings
+                .last()
+                .map(|firing| times::precise(&firing.time))
+                .unwrap_or_default(),
         );
         row.text("PROBES", &rule.probes.join(", "));
     }
@@ -162,8 +190,16 @@ fn describe(status: &RuleStatus, screen: Screen) -> String {
         (None, None) => {}
     }
     for waiting in &status.notifications {
-        let RuleNotification { window, action, attempts, error } = waiting;
-        let error = error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+        let RuleNotification {
+            window,
+            action,
+            attempts,
+            error,
+        } = waiting;
+        let error = error
+            .as_ref()
+            .map(|error| format!(": {error}"))
+            .unwrap_or_default();
         text.push_str(&format!(
             "notification do[{action}] of window {window} has not arrived after {attempts} attempts{error}\n"
         ));
@@ -172,12 +208,24 @@ fn describe(status: &RuleStatus, screen: Screen) -> String {
         text.push_str(&format!("window {}: {no_value}\n", status.window));
     }
     if !status.gone.is_empty() {
-        text.push_str(&format!("not there any more (lease over, or deleted): {}\n", status.gone.join(", ")));
+        text.push_str(&format!(
+            "not there any more (lease over, or deleted): {}\n",
+            status.gone.join(", ")
+        ));
     }
-    let most = status.rule.max_actions_per_hour.unwrap_or(RuleDocument::DEFAULT_ACTIONS_PER_HOUR);
-    text.push_str(&format!("actions left in this hour: {} of {most}\n", status.actions_left));
+    let most = status
+        .rule
+        .max_actions_per_hour
+        .unwrap_or(RuleDocument::DEFAULT_ACTIONS_PER_HOUR);
+    text.push_str(&format!(
+        "actions left in this hour: {} of {most}\n",
+        status.actions_left
+    ));
     if status.missed > 0 {
-        text.push_str(&format!("{} windows were removed before they could be judged\n", status.missed));
+        text.push_str(&format!(
+            "{} windows were removed before they could be judged\n",
+            status.missed
+        ));
     }
     if !status.firings.is_empty() {
         let mut table = TextTable::default();

@@ -36,19 +36,39 @@ pub struct RuleRollback {
 
 impl RuleRevisions {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
-        let list = session.fleet.one()?.rule_revisions(&self.name).await?.read()?;
-        self.view.output.show(&list, |screen| table(&list.revisions, screen))
+        let list = session
+            .fleet
+            .one()?
+            .rule_revisions(&self.name)
+            .await?
+            .read()?;
+        self.view
+            .output
+            .show(&list, |screen| table(&list.revisions, screen))
     }
 }
 
 impl RuleRollback {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
-        let Self { name, to, message, view } = self;
+        let Self {
+            name,
+            to,
+            message,
+            view,
+        } = self;
         let client = session.fleet.one()?;
-        let status =
-            client.roll_rule_back(&name, Rollback { revision: to }, message.as_deref()).await?.read()?;
-        let back = to.map_or_else(|| "the revision before".to_owned(), |to| format!("revision {to}"));
-        let line = format!("rolled back rule {name} to {back}; it is revision {}\n", status.revision);
+        let status = client
+            .roll_rule_back(&name, Rollback { revision: to }, message.as_deref())
+            .await?
+            .read()?;
+        let back = to.map_or_else(
+            || "the revision before".to_owned(),
+            |to| format!("revision {to}"),
+        );
+        let line = format!(
+            "rolled back rule {name} to {back}; it is revision {}\n",
+            status.revision
+        );
         view.output.show(&status, |_| line)
     }
 }

@@ -31,8 +31,8 @@ enum RulesAction {
     Revisions(RuleRevisions),
     /// Put an earlier revision of a rule again
     Rollback(RuleRollback),
-    /// Test a rule: show when it would have fired over the retained windows of a daemon, or over captured
-    /// packets
+    /// Test a rule: show when it would have fired over the retained windows of a daemon, or over
+    /// captured packets
     Test(RuleTest),
     /// Work with templates: configurations that rules deploy after filling in values of windows
     Templates(RuleTemplates),

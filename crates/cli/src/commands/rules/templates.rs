@@ -62,8 +62,9 @@ impl RuleTemplates {
         match self.command {
             TemplateAction::Apply { file, message } => {
                 for template in files::read_all(&file)? {
-                    let sent =
-                        client.put_template(&template.name, &template.config, message.as_deref()).await;
+                    let sent = client
+                        .put_template(&template.name, &template.config, message.as_deref())
+                        .await;
                     let sources = Box::new(template.sources);
                     let answer = sent.map_err(|error| CommandError::Probe { error, sources })?;
                     let verb = match answer.status {
@@ -77,11 +78,14 @@ impl RuleTemplates {
             }
             TemplateAction::List { view } => {
                 let list = client.templates().await?.read()?;
-                view.output.show(&list, |screen| table(&list.templates, screen))
+                view.output
+                    .show(&list, |screen| table(&list.templates, screen))
             }
             TemplateAction::Get { name, view } => {
                 let status = client.template(&name).await?.read()?;
-                view.output.show(&status, |screen| table(std::slice::from_ref(&status), screen))
+                view.output.show(&status, |screen| {
+                    table(std::slice::from_ref(&status), screen)
+                })
             }
             TemplateAction::Delete { names, message } => {
                 for name in &names {

@@ -24,9 +24,10 @@ const NOTHING: &str = "#include <twinprobe.h>\nTP_ARRAY(none, __u64, 1);\nTP_PRO
     TP_PASS;\n}\nchar LICENSE[] SEC(\"license\") = \"Dual BSD/GPL\";\n";
 const JSON: &str = "application/json";
 
-/// Measures the time of a probe for the packets of a capture. The probe runs already, or it is in a file or
-/// in the library. A copy with maps of its own sees the packets, so that the counts of the probe do not
-/// change. Caches are warm: the packets come one after the other, and nothing else runs between them.
+/// Measures the time of a probe for the packets of a capture. The probe runs already, or it is in a
+/// file or in the library. A copy with maps of its own sees the packets, so that the counts of the
+/// probe do not change. Caches are warm: the packets come one after the other, and nothing else
+/// runs between them.
 #[derive(Debug, Args)]
 pub struct Bench {
     /// A probe that runs
@@ -68,7 +69,9 @@ impl Bench {
         let cost = (probe.ns_per_packet() - nothing.ns_per_packet()).max(0.0);
         let value = json!({ "name": name, "packets": probe.packets, "runs": self.runs, "ns_per_packet": tenths(cost),
             "handing_over_ns_per_packet": tenths(nothing.ns_per_packet()) });
-        self.view.output.show(&value, |screen| render(&name, probe, cost, screen))
+        self.view
+            .output
+            .show(&value, |screen| render(&name, probe, cost, screen))
     }
 
     /// Returns the configuration that is measured.
@@ -79,9 +82,14 @@ impl Bench {
         let name = self.name.as_ref().ok_or(CommandError::NoProbe)?;
         let status = client.status(name).await?.read()?;
         let config = status.config.ok_or(CommandError::NoSources)?;
-        let has_code =
-            |direction: &DirectionDocument| direction.source.is_some() || direction.object.is_some();
-        if ![&config.ingress, &config.egress].into_iter().flatten().all(has_code) {
+        let has_code = |direction: &DirectionDocument| {
+            direction.source.is_some() || direction.object.is_some()
+        };
+        if ![&config.ingress, &config.egress]
+            .into_iter()
+            .flatten()
+            .all(has_code)
+        {
             return Err(CommandError::NoSources);
         }
         let mut probe = [ProbeFile::new(name.clone(), config)];
@@ -99,10 +107,15 @@ impl Bench {
         progress.at(format!("replaying {}", file_name(&self.pcap)));
         let mut fastest: Option<Fastest> = None;
         for _ in 0..self.runs {
-            let captures = Captures { capture: Some(self.pcap.clone()), ..Captures::default() };
+            let captures = Captures {
+                capture: Some(self.pcap.clone()),
+                ..Captures::default()
+            };
             let answer = client.replay(config, &captures, JSON).await;
-            let answer = answer
-                .map_err(|error| CommandError::Probe { error, sources: Box::new(Sources::inside(config)) })?;
+            let answer = answer.map_err(|error| CommandError::Probe {
+                error,
+                sources: Box::new(Sources::inside(config)),
+            })?;
             let document: Value = answer.read()?;
             let packets = document["replayed"]["packets"].as_u64().unwrap_or_default();
             let ran = answer.ran.ok_or(CommandError::NoTiming)?;
@@ -113,9 +126,9 @@ impl Bench {
             progress.done();
         }
         match fastest {
-            Some(Fastest { packets: 0, .. }) | None => {
-                Err(CommandError::NoPackets { path: self.pcap.clone() })
-            }
+            Some(Fastest { packets: 0, .. }) | None => Err(CommandError::NoPackets {
+                path: self.pcap.clone(),
+            }),
             Some(fastest) => Ok(fastest),
         }
     }
@@ -123,9 +136,15 @@ impl Bench {
 
 /// Returns the configuration with programs that do nothing.
 fn empty(config: &ConfigDocument) -> ConfigDocument {
-    let mut empty = ConfigDocument { name: Some("nothing".to_owned()), ..ConfigDocument::default() };
+    let mut empty = ConfigDocument {
+        name: Some("nothing".to_owned()),
+        ..ConfigDocument::default()
+    };
     empty.interface = Some("lo".to_owned());
-    for (from, to) in [(&config.ingress, &mut empty.ingress), (&config.egress, &mut empty.egress)] {
+    for (from, to) in [
+        (&config.ingress, &mut empty.ingress),
+        (&config.egress, &mut empty.egress),
+    ] {
         *to = from.as_ref().map(|from| DirectionDocument {
             hook: from.hook.clone(),
             sample: from.sample,
@@ -144,13 +163,20 @@ fn render(name: &str, probe: Fastest, cost: f64, screen: Screen) -> String {
     row.amount("BENCH COST/PACKET", cost, units::nanoseconds(cost));
     // Less than a nanosecond is noise.
     if cost >= 1.0 {
-        row.amount("AT MOST", 1e9 / cost, format!("{}/s per CPU", units::count(1e9 / cost)));
+        row.amount(
+            "AT MOST",
+            1e9 / cost,
+            format!("{}/s per CPU", units::count(1e9 / cost)),
+        );
     }
     table.render(screen)
 }
 
 fn file_name(path: &Path) -> String {
-    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+    path.file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy()
+        .into_owned()
 }
 
 fn tenths(number: f64) -> f64 {

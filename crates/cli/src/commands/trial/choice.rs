@@ -20,7 +20,8 @@ pub struct TrialChoice {
     /// Take this probe of the library
     #[arg(long, value_name = "NAME")]
     probe: Option<String>,
-    /// Run the ingress of the library's probe as at this hook, xdp or tc, instead of the default hook
+    /// Run the ingress of the library's probe as at this hook, xdp or tc, instead of the default
+    /// hook
     #[arg(long, requires = "probe")]
     hook: Option<String>,
     #[command(flatten)]
@@ -39,10 +40,15 @@ impl TrialChoice {
             (None, None) => return Ok(None),
         };
         if let (total @ (0 | 2..), Some(path)) = (probes.len(), &self.file) {
-            return Err(CommandError::OneProbe { path: path.clone(), total });
+            return Err(CommandError::OneProbe {
+                path: path.clone(),
+                total,
+            });
         }
         self.change(&mut probes)?;
-        let Some(mut probe) = probes.pop() else { return Ok(None) };
+        let Some(mut probe) = probes.pop() else {
+            return Ok(None);
+        };
         let ProbeFile { name, config, .. } = &mut probe;
         config.name.get_or_insert_with(|| name.clone());
         if config.goes_nowhere() {

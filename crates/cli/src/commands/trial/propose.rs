@@ -22,7 +22,11 @@ use crate::output::print;
 /// The word in sections and types of programs for XDP.
 const XDP: &[u8] = b"xdp";
 /// The words of refusals of programs that are for another hook.
-const ELSEWHERE: [&str; 3] = ["runs other programs", "belong to other hooks", "which the hook "];
+const ELSEWHERE: [&str; 3] = [
+    "runs other programs",
+    "belong to other hooks",
+    "which the hook ",
+];
 /// The name of a probe whose file's name can't be the name of a probe.
 const UNNAMED: &str = "probe";
 
@@ -88,8 +92,10 @@ impl Propose {
             match validate(client, &probe).await {
                 Ok(_) => break text,
                 // A metric that is refused is left out, and the others are tried again.
-                Err(CommandError::Probe { error: ClientError::Refused(problem), .. })
-                    if leave_out(&mut directions, &problem.errors) => {}
+                Err(CommandError::Probe {
+                    error: ClientError::Refused(problem),
+                    ..
+                }) if leave_out(&mut directions, &problem.errors) => {}
                 Err(error) => return Err(error),
             }
         };
@@ -99,17 +105,30 @@ impl Propose {
 
     /// Finds the hooks that the program runs at.
     async fn directions(&self, client: &Client) -> Result<Vec<ProposedDirection>, CommandError> {
-        let hooks = [(Direction::Ingress, "xdp"), (Direction::Ingress, "tc"), (Direction::Egress, "tc")];
-        let hooks =
-            hooks.into_iter().filter(|(_, hook)| self.hook.as_deref().is_none_or(|only| only == *hook));
+        let hooks = [
+            (Direction::Ingress, "xdp"),
+            (Direction::Ingress, "tc"),
+            (Direction::Egress, "tc"),
+        ];
+        let hooks = hooks
+            .into_iter()
+            .filter(|(_, hook)| self.hook.as_deref().is_none_or(|only| only == *hook));
         let mut tried = Vec::new();
         for (direction, hook) in hooks {
-            let text = self.text(&[ProposedDirection { direction, hook, maps: Vec::new() }]);
+            let text = self.text(&[ProposedDirection {
+                direction,
+                hook,
+                maps: Vec::new(),
+            }]);
             let result = match validate(client, &self.read(&text)?).await {
                 Err(error) if !is_refusal(&error) => return Err(error),
                 result => result,
             };
-            tried.push(TriedHook { direction, hook, result });
+            tried.push(TriedHook {
+                direction,
+                hook,
+                result,
+            });
         }
         chosen(tried, self.is_for_tc())
     }
@@ -138,8 +157,17 @@ impl Propose {
                 let _ = writeln!(text, "  {map}: []  # {kind}");
             }
         }
-        for ProposedDirection { direction, hook, maps } in directions {
-            let _ = write!(text, "{direction}:\n  hook: {hook}\n  source_file: {}\n", quoted(&program));
+        for ProposedDirection {
+            direction,
+            hook,
+            maps,
+        } in directions
+        {
+            let _ = write!(
+                text,
+                "{direction}:\n  hook: {hook}\n  source_file: {}\n",
+                quoted(&program)
+            );
             if let Some(entry) = &self.entry {
                 let _ = writeln!(text, "  entry: {}", quoted(entry));
             }
@@ -155,42 +183,64 @@ impl Propose {
 
     /// Reads the proposal as `apply` does from a file in the present directory.
     fn read(&self, text: &str) -> Result<ProbeFile, CommandError> {
-        let config: ConfigDocument = yaml_serde::from_str(text).map_err(|error| CommandError::Read {
-            path: self.program.clone(),
-            source: io::Error::other(error),
-        })?;
+        let config: ConfigDocument =
+            yaml_serde::from_str(text).map_err(|error| CommandError::Read {
+                path: self.program.clone(),
+                source: io::Error::other(error),
+            })?;
         let mut probe = ProbeFile::new(config.name.clone().unwrap_or_default(), config);
         files::inline_sources(&self.program, Path::new(""), &mut probe)?;
         Ok(probe)
     }
 }
 
-/// Chooses among the hooks that were tried. Egress is part of the proposal if the program has a function of its own for it.
+/// Chooses among the hooks that were tried. Egress is part of the proposal if the program has a
+/// function of its own for it.
 fn chosen(tried: Vec<TriedHook>, is_for_tc: bool) -> Result<Vec<ProposedDirection>, CommandError> {
     let entry = |of: &TriedHook| {
         let report = of.result.as_ref().ok()?;
-        report.programs.get(&of.direction).map(|program| program.entry.clone())
+        report
+            .programs
+            .get(&of.direction)
+            .map(|program| program.entry.clone())
     };
-    let at = |direction, hook| tried.iter().find(|of| (of.direction, of.hook) == (direction, hook));
+    let at = |direction, hook| {
+        tried
+            .iter()
+            .find(|of| (of.direction, of.hook) == (direction, hook))
+    };
     let ingress_tc = at(Direction::Ingress, "tc").and_then(entry);
-    let ingress = tried.iter().find(|of| of.direction == Direction::Ingress && of.result.is_ok());
+    let ingress = tried
+        .iter()
+        .find(|of| of.direction == Direction::Ingress && of.result.is_ok());
     let egress = at(Direction::Egress, "tc");
     let egress = egress.filter(|of| entry(of).is_some_and(|egress| Some(egress) != ingress_tc));
-    let chosen: Vec<ProposedDirection> =
-        ingress.into_iter().chain(egress).filter_map(TriedHook::proposal).collect();
+    let chosen: Vec<ProposedDirection> = ingress
+        .into_iter()
+        .chain(egress)
+        .filter_map(TriedHook::proposal)
+        .collect();
     if !chosen.is_empty() {
         return Ok(chosen);
     }
     let hook = if is_for_tc { "tc" } else { "xdp" };
-    let meant = tried.into_iter().rev().max_by_key(|of| (!of.is_elsewhere(), of.hook == hook));
-    Err(meant.and_then(|of| of.result.err()).unwrap_or(CommandError::NoChoice))
+    let meant = tried
+        .into_iter()
+        .rev()
+        .max_by_key(|of| (!of.is_elsewhere(), of.hook == hook));
+    Err(meant
+        .and_then(|of| of.result.err())
+        .unwrap_or(CommandError::NoChoice))
 }
 
 impl TriedHook {
     /// Tells whether the refusal says that the program is for another hook.
     fn is_elsewhere(&self) -> bool {
         match &self.result {
-            Err(CommandError::Probe { error: ClientError::Refused(problem), .. }) => {
+            Err(CommandError::Probe {
+                error: ClientError::Refused(problem),
+                ..
+            }) => {
                 let says = |message: &str| ELSEWHERE.iter().any(|words| message.contains(words));
                 problem.errors.iter().any(|error| says(&error.message))
             }
@@ -201,29 +251,51 @@ impl TriedHook {
     fn proposal(&self) -> Option<ProposedDirection> {
         let report = self.result.as_ref().ok()?;
         let maps = report.maps.get(&self.direction).into_iter().flatten();
-        let maps = maps.filter(|map| is_identifier(symbol(&map.map))).map(ProposedMap::new).collect();
-        Some(ProposedDirection { direction: self.direction, hook: self.hook, maps })
+        let maps = maps
+            .filter(|map| is_identifier(symbol(&map.map)))
+            .map(ProposedMap::new)
+            .collect();
+        Some(ProposedDirection {
+            direction: self.direction,
+            hook: self.hook,
+            maps,
+        })
     }
 }
 
 impl ProposedMap {
     fn new(report: &MapReport) -> Self {
-        let kind = MapKind::ALL.into_iter().find(|kind| kind.name() == report.kind);
+        let kind = MapKind::ALL
+            .into_iter()
+            .find(|kind| kind.name() == report.kind);
         let part = match kind {
             None if EventKind::ALL.iter().any(|kind| kind.name() == report.kind) => MapPart::Events,
             _ if report.deletes => MapPart::State,
             Some(kind) if kind.comes_and_goes() && !report.adds => MapPart::Filled,
             _ => MapPart::Counts,
         };
-        Self { map: report.map.clone(), kind: report.kind.to_string(), max_entries: report.max_entries, part }
+        Self {
+            map: report.map.clone(),
+            kind: report.kind.to_string(),
+            max_entries: report.max_entries,
+            part,
+        }
     }
 
     const fn is_metric(&self) -> bool {
-        matches!(self.part, MapPart::Counts | MapPart::State | MapPart::Events)
+        matches!(
+            self.part,
+            MapPart::Counts | MapPart::State | MapPart::Events
+        )
     }
 
     fn write(&self, text: &mut String, probe: &str, name: &str) {
-        let Self { map, kind, max_entries, part } = self;
+        let Self {
+            map,
+            kind,
+            max_entries,
+            part,
+        } = self;
         let (note, counting) = match part {
             MapPart::Counts => (None, ", snapshot: true, init: true"),
             MapPart::State => (
@@ -248,7 +320,11 @@ impl ProposedMap {
             Some(MapKind::Global) | None => String::new(),
             Some(_) => format!(" of {max_entries} entries"),
         };
-        let sum = if known.is_some_and(MapKind::is_percpu) { ", agg: sum" } else { "" };
+        let sum = if known.is_some_and(MapKind::is_percpu) {
+            ", agg: sum"
+        } else {
+            ""
+        };
         let help = quoted(&format!("{} of {probe}", symbol(map)));
         let map = quoted(map);
         let _ = writeln!(
@@ -260,12 +336,21 @@ impl ProposedMap {
 
 /// Tells whether a daemon has refused the configuration.
 const fn is_refusal(error: &CommandError) -> bool {
-    matches!(error, CommandError::Probe { error: ClientError::Refused(_), .. })
+    matches!(
+        error,
+        CommandError::Probe {
+            error: ClientError::Refused(_),
+            ..
+        }
+    )
 }
 
 /// Sends a configuration for its check.
 async fn validate(client: &Client, probe: &ProbeFile) -> Result<ValidationReport, CommandError> {
-    let refused = |error| CommandError::Probe { error, sources: Box::new(probe.sources.clone()) };
+    let refused = |error| CommandError::Probe {
+        error,
+        sources: Box::new(probe.sources.clone()),
+    };
     let answer = client.validate(&probe.config).await.map_err(refused)?;
     answer.read().map_err(refused)
 }
@@ -274,18 +359,32 @@ async fn validate(client: &Client, probe: &ProbeFile) -> Result<ValidationReport
 fn leave_out(directions: &mut [ProposedDirection], findings: &[Finding]) -> bool {
     let mut is_changed = false;
     for finding in findings {
-        let Some((direction, rest)) =
-            finding.field.as_deref().and_then(|field| field.split_once(".metrics["))
+        let Some((direction, rest)) = finding
+            .field
+            .as_deref()
+            .and_then(|field| field.split_once(".metrics["))
         else {
             continue;
         };
-        let number = rest.split(']').next().and_then(|number| number.parse::<usize>().ok());
-        let of = directions.iter_mut().find(|of| of.direction.name() == direction);
-        // The numbers belong to the metrics as they were sent, so the metrics are changed only after the
-        // search.
-        let Some((of, number)) = of.zip(number) else { continue };
-        let place =
-            of.maps.iter().enumerate().filter(|(_, map)| map.is_metric()).nth(number).map(|(at, _)| at);
+        let number = rest
+            .split(']')
+            .next()
+            .and_then(|number| number.parse::<usize>().ok());
+        let of = directions
+            .iter_mut()
+            .find(|of| of.direction.name() == direction);
+        // The numbers belong to the metrics as they were sent, so the metrics are changed only
+        // after the search.
+        let Some((of, number)) = of.zip(number) else {
+            continue;
+        };
+        let place = of
+            .maps
+            .iter()
+            .enumerate()
+            .filter(|(_, map)| map.is_metric())
+            .nth(number)
+            .map(|(at, _)| at);
         if let Some(place) = place.filter(|_| !is_changed) {
             of.maps[place].part = MapPart::Refused(finding.message.clone());
             is_changed = true;
@@ -294,20 +393,39 @@ fn leave_out(directions: &mut [ProposedDirection], findings: &[Finding]) -> bool
     is_changed
 }
 
-/// Returns the name of the probe: the name of the file, without characters that a probe's name can't have.
+/// Returns the name of the probe: the name of the file, without characters that a probe's name
+/// can't have.
 fn name(program: &Path) -> String {
-    let stem = program.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let stem = program
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
     let stem = stem.split('.').next().unwrap_or_default();
     let fits = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
-    let name: String = stem.chars().map(|letter| if fits(letter) { letter } else { '-' }).take(64).collect();
-    if name.starts_with(|letter: char| letter.is_ascii_alphanumeric()) { name } else { UNNAMED.to_owned() }
+    let name: String = stem
+        .chars()
+        .map(|letter| if fits(letter) { letter } else { '-' })
+        .take(64)
+        .collect();
+    if name.starts_with(|letter: char| letter.is_ascii_alphanumeric()) {
+        name
+    } else {
+        UNNAMED.to_owned()
+    }
 }
 
 /// Returns the name of the metric of a map; variables of two sections may have one name.
 fn metric_name(map: &ProposedMap, all: &[ProposedMap]) -> String {
     let name = symbol(&map.map);
-    let is_first = all.iter().find(|of| symbol(&of.map) == name).is_some_and(|of| of.map == map.map);
-    if is_first { name.to_owned() } else { map.map.trim_start_matches('.').replace([':', '.'], "_") }
+    let is_first = all
+        .iter()
+        .find(|of| symbol(&of.map) == name)
+        .is_some_and(|of| of.map == map.map);
+    if is_first {
+        name.to_owned()
+    } else {
+        map.map.trim_start_matches('.').replace([':', '.'], "_")
+    }
 }
 
 /// Returns the symbol of `map` of a metric.
@@ -317,7 +435,10 @@ fn symbol(map: &str) -> &str {
 
 fn is_identifier(name: &str) -> bool {
     let is_letter = |letter: char| letter.is_ascii_alphabetic() || letter == '_';
-    name.starts_with(is_letter) && name.chars().all(|letter| is_letter(letter) || letter.is_ascii_digit())
+    name.starts_with(is_letter)
+        && name
+            .chars()
+            .all(|letter| is_letter(letter) || letter.is_ascii_digit())
 }
 
 /// Returns a text as YAML: plain if its letters are harmless, else in quotes as in JSON.

@@ -20,15 +20,16 @@ use crate::output::progress::ProgressLine;
 pub struct ReplayCommand {
     #[command(flatten)]
     choice: TrialChoice,
-    /// Packets in pcap, pcapng or snoop, perhaps compressed by gzip or zstd. If neither the file nor --local
-    /// gives the direction of a packet, the ingress sees it; if the probe has only an egress, the egress
+    /// Packets in pcap, pcapng or snoop, perhaps compressed by gzip or zstd. If neither the file
+    /// nor --local gives the direction of a packet, the ingress sees it; if the probe has only an
+    /// egress, the egress
     #[arg(value_name = "CAPTURE", required_unless_present = "egress_capture")]
     capture: Option<PathBuf>,
     /// Packets of the egress
     #[arg(long, value_name = "FILE")]
     egress_capture: Option<PathBuf>,
-    /// Address (IPv4, IPv6, Ethernet) of the host where the packets were captured: the egress sees the
-    /// packets that it sends, the ingress those that it receives
+    /// Address (IPv4, IPv6, Ethernet) of the host where the packets were captured: the egress sees
+    /// the packets that it sends, the ingress those that it receives
     #[arg(long, value_name = "ADDRESS")]
     local: Vec<String>,
     /// Format of the metrics
@@ -39,7 +40,9 @@ pub struct ReplayCommand {
 impl ReplayCommand {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
         let client = session.fleet.one()?;
-        let ProbeFile { config, sources, .. } = self.choice.read()?.ok_or(CommandError::NoChoice)?;
+        let ProbeFile {
+            config, sources, ..
+        } = self.choice.read()?.ok_or(CommandError::NoChoice)?;
         let captures = Captures {
             capture: self.capture,
             egress_capture: self.egress_capture,
@@ -47,15 +50,29 @@ impl ReplayCommand {
             ..Captures::default()
         };
         let progress = ProgressLine::upload(captures.bytes(), Arc::clone(&captures.sent));
-        progress.at(format!("replaying to {}", config.name.as_deref().unwrap_or_default()));
-        let document = client.replay(&config, &captures, self.output.media_type()).await;
+        progress.at(format!(
+            "replaying to {}",
+            config.name.as_deref().unwrap_or_default()
+        ));
+        let document = client
+            .replay(&config, &captures, self.output.media_type())
+            .await;
         drop(progress);
-        let document = document.map_err(|error| CommandError::Probe { error, sources: Box::new(sources) })?;
+        let document = document.map_err(|error| CommandError::Probe {
+            error,
+            sources: Box::new(sources),
+        })?;
         if self.output.is_table() {
             let document: Value = document.read()?;
-            notes(&document["replayed"]).iter().for_each(|note| print::complain(note));
+            notes(&document["replayed"])
+                .iter()
+                .for_each(|note| print::complain(note));
             let (picture, screen) = (Picture::default(), self.output.screen());
-            return print::print(picture.draw(client, &document, Some(&config), None, screen).await?);
+            return print::print(
+                picture
+                    .draw(client, &document, Some(&config), None, screen)
+                    .await?,
+            );
         }
         print::print(self.output.show(&document)?)
     }
@@ -63,10 +80,16 @@ impl ReplayCommand {
 
 /// Returns a line for each list of packets that were changed or skipped.
 fn notes(replayed: &Value) -> Vec<String> {
-    let words = [("framed", "got an Ethernet header"), ("skipped", "were skipped")];
+    let words = [
+        ("framed", "got an Ethernet header"),
+        ("skipped", "were skipped"),
+    ];
     let list = |(name, words): (&str, &str)| {
         let counts = replayed.get(name)?.as_object()?;
-        let counts: Vec<String> = counts.iter().map(|(of, count)| format!("{of} {count}")).collect();
+        let counts: Vec<String> = counts
+            .iter()
+            .map(|(of, count)| format!("{of} {count}"))
+            .collect();
         Some(format!("note: packets that {words}: {}", counts.join(", ")))
     };
     words.into_iter().filter_map(list).collect()

@@ -1,7 +1,11 @@
 use super::*;
 
 const fn screen(width: usize) -> Screen {
-    Screen { width, colour: false, wide: false }
+    Screen {
+        width,
+        colour: false,
+        wide: false,
+    }
 }
 
 fn sample() -> TextTable {
@@ -24,8 +28,14 @@ tcp          1500
 a long one      7  é\\u{1b}[2J
 ";
     assert_eq!(sample().render(screen(80)), expected);
-    let coloured = sample().render(Screen { colour: true, ..screen(80) });
-    assert_eq!(coloured.lines().next(), Some("\u{1b}[1mkey         bytes  note\u{1b}[0m"));
+    let coloured = sample().render(Screen {
+        colour: true,
+        ..screen(80)
+    });
+    assert_eq!(
+        coloured.lines().next(),
+        Some("\u{1b}[1mkey         bytes  note\u{1b}[0m")
+    );
 }
 
 #[test]
@@ -57,8 +67,14 @@ key              total  total
 192.0.2.25          22     17
 ";
     assert_eq!(table.render(screen(36)), expected);
-    assert_eq!(fold_title("key.server_port", 5), ["key.", "server_", "port"]);
-    assert_eq!(fold_title("eth0 tags=1 vlan=7 192.0.2.1", 11), ["eth0 tags=1", "vlan=7", "192.0.2.1"]);
+    assert_eq!(
+        fold_title("key.server_port", 5),
+        ["key.", "server_", "port"]
+    );
+    assert_eq!(
+        fold_title("eth0 tags=1 vlan=7 192.0.2.1", 11),
+        ["eth0 tags=1", "vlan=7", "192.0.2.1"]
+    );
     assert_eq!(fold_title("a_b_c", 4), ["a_b_", "c"]);
     assert_eq!(fold_title("bytes", 2), ["bytes"]);
 }
@@ -69,10 +85,19 @@ fn long_words_are_folded_and_numbers_are_not() {
     let mut row = table.row();
     row.text("NAME", "dns");
     row.number("BYTES", "18446744073709551615");
-    row.text("REASON", "there is no interface of this name on the machine");
+    row.text(
+        "REASON",
+        "there is no interface of this name on the machine",
+    );
     let text = table.render(screen(60));
-    assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
-    assert!(text.contains("18446744073709551615") && text.lines().count() > 2, "{text}");
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 60),
+        "{text}"
+    );
+    assert!(
+        text.contains("18446744073709551615") && text.lines().count() > 2,
+        "{text}"
+    );
 }
 
 #[test]
@@ -101,7 +126,10 @@ fn cells_have_a_limit() {
     for end in ["a", "b"] {
         table.row().text("key.name", &("x".repeat(100) + end));
     }
-    assert!(table.rows[0][0].text != table.rows[1][0].text, "keys are not cut");
+    assert!(
+        table.rows[0][0].text != table.rows[1][0].text,
+        "keys are not cut"
+    );
     assert_eq!(TextTable::default().render(screen(0)), "");
 }
 
@@ -113,7 +141,10 @@ fn wide_characters_take_two_columns() {
         row.text("NAME", name);
         row.number("BYTES", bytes);
     }
-    assert_eq!(table.render(screen(80)), "NAME  BYTES\n漢字      1\nfour     23\n");
+    assert_eq!(
+        table.render(screen(80)),
+        "NAME  BYTES\n漢字      1\nfour     23\n"
+    );
 }
 
 #[test]
@@ -131,6 +162,12 @@ fn narrow_screens_leave_out_spare_columns() {
         made().render(screen(80)),
         "NAME  AGE  TAGS     WHAT\ndns     7  latency  questions and answers\n"
     );
-    assert_eq!(made().render(screen(38)), "NAME  AGE  WHAT\ndns     7  questions and answers\n");
-    assert_eq!(made().render(screen(30)), "NAME  WHAT\ndns   questions and answers\n");
+    assert_eq!(
+        made().render(screen(38)),
+        "NAME  AGE  WHAT\ndns     7  questions and answers\n"
+    );
+    assert_eq!(
+        made().render(screen(30)),
+        "NAME  WHAT\ndns   questions and answers\n"
+    );
 }

@@ -17,11 +17,21 @@ fn endless() -> String {
 async fn an_endless_compilation_is_ended() {
     let mut compiler = compiler();
     compiler.limits.time = Duration::from_secs(1);
-    let rejection =
-        compiler.compile(&unit("ingress.source", &endless(), &BTreeMap::new())).await.unwrap_err();
+    let rejection = compiler
+        .compile(&unit("ingress.source", &endless(), &BTreeMap::new()))
+        .await
+        .unwrap_err();
     let finding = &rejection.findings[0];
-    assert!(finding.message.starts_with("the compilation took longer than 1 s by the clock"), "{finding:?}");
-    assert_eq!((finding.stage, finding.field.as_deref()), (Stage::Compile, Some("ingress.source")));
+    assert!(
+        finding
+            .message
+            .starts_with("the compilation took longer than 1 s by the clock"),
+        "{finding:?}"
+    );
+    assert_eq!(
+        (finding.stage, finding.field.as_deref()),
+        (Stage::Compile, Some("ingress.source"))
+    );
 }
 
 /// The limit of processor time ends the compilation, long before the limit by the clock.
@@ -32,22 +42,32 @@ async fn an_endless_compilation_is_ended_by_its_work() {
     compiler.limits.time = Duration::from_secs(600);
     let sandbox = sandbox::choose(&compiler.clang, None, compiler.limits, false).unwrap();
     (compiler.confinement, compiler.include) = (sandbox.confinement, sandbox.view);
-    let rejection =
-        compiler.compile(&unit("ingress.source", &endless(), &BTreeMap::new())).await.unwrap_err();
+    let rejection = compiler
+        .compile(&unit("ingress.source", &endless(), &BTreeMap::new()))
+        .await
+        .unwrap_err();
     let finding = &rejection.findings[0];
     assert!(
-        finding.message.starts_with("the compilation needed more than 1 s of processor time"),
+        finding
+            .message
+            .starts_with("the compilation needed more than 1 s of processor time"),
         "{finding:?}"
     );
-    assert_eq!((finding.stage, finding.field.as_deref()), (Stage::Compile, Some("ingress.source")));
+    assert_eq!(
+        (finding.stage, finding.field.as_deref()),
+        (Stage::Compile, Some("ingress.source"))
+    );
 }
 
 /// A child that works little and waits long is not over its limit of processor time.
 #[tokio::test]
 async fn waiting_is_no_work() {
     let compiler = compiler();
-    let limits =
-        CompileLimits { cpu_time: Duration::from_secs(1), time: Duration::from_secs(600), ..compiler.limits };
+    let limits = CompileLimits {
+        cpu_time: Duration::from_secs(1),
+        time: Duration::from_secs(600),
+        ..compiler.limits
+    };
     let allowed = Allowed {
         cpu_time: limits.cpu_time,
         memory: 1 << 30,
@@ -57,7 +77,15 @@ async fn waiting_is_no_work() {
     };
     let confinement = Confinement::limits_only(&allowed, Arc::default());
     let arguments = ["-c", "sleep 3"].map(OsString::from);
-    let outcome =
-        child::run("/bin/sh".as_ref(), &arguments, b"", limits, &confinement, &Arc::default()).await.unwrap();
+    let outcome = child::run(
+        "/bin/sh".as_ref(),
+        &arguments,
+        b"",
+        limits,
+        &confinement,
+        &Arc::default(),
+    )
+    .await
+    .unwrap();
     assert!(matches!(outcome, ChildOutcome::Ended { status, .. } if status.success()));
 }

@@ -6,7 +6,11 @@ use super::*;
 
 #[test]
 fn interfaces_follow_the_kernels_rule() {
-    refused(&json!({ "interfaces": ["eth1"] }), "interfaces", "exclude each other");
+    refused(
+        &json!({ "interfaces": ["eth1"] }),
+        "interfaces",
+        "exclude each other",
+    );
     for (bad, words) in [
         ("", "empty"),
         ("sixteen-bytes-xx", "15 bytes"),
@@ -17,7 +21,8 @@ fn interfaces_follow_the_kernels_rule() {
         refused(&json!({ "interface": bad }), "interface", words);
     }
     assert!(validate(&patched(&json!({ "interface": "fifteen-bytes-x" }))).is_ok());
-    let findings = validate(&json!({ "interfaces": [], "ingress": { "source": "x" } })).unwrap_err();
+    let findings =
+        validate(&json!({ "interfaces": [], "ingress": { "source": "x" } })).unwrap_err();
     assert_eq!(findings[0].0, "interfaces");
     let findings = validate(&json!({})).unwrap_err();
     assert_eq!(findings.len(), 2, "{findings:?}");
@@ -32,12 +37,33 @@ fn interfaces_may_be_patterns() {
     .unwrap();
     assert!(probe.places.wait_for_interface);
     assert_eq!(probe.places.netns(), Some(Path::new("/run/netns/x")));
-    for (name, wanted) in [("veth12", true), ("eth5", true), ("mon0", true), ("mon1", false), ("eth", false)]
-    {
-        assert_eq!(probe.places.interfaces.iter().any(|pattern| pattern.matches(name)), wanted, "{name}");
+    for (name, wanted) in [
+        ("veth12", true),
+        ("eth5", true),
+        ("mon0", true),
+        ("mon1", false),
+        ("eth", false),
+    ] {
+        assert_eq!(
+            probe
+                .places
+                .interfaces
+                .iter()
+                .any(|pattern| pattern.matches(name)),
+            wanted,
+            "{name}"
+        );
     }
-    let kinds: Vec<_> = probe.places.interfaces.iter().map(|p| (p.text.as_str(), p.is_pattern())).collect();
-    assert_eq!(kinds, [("veth*", true), ("eth[0-9]", true), ("mon0", false)]);
+    let kinds: Vec<_> = probe
+        .places
+        .interfaces
+        .iter()
+        .map(|p| (p.text.as_str(), p.is_pattern()))
+        .collect();
+    assert_eq!(
+        kinds,
+        [("veth*", true), ("eth[0-9]", true), ("mon0", false)]
+    );
     assert!(validate(&patched(&json!({ "interface": "*" }))).is_ok());
     assert!(validate(&patched(&json!({ "interface": "en[pos][0123456789]*" }))).is_ok());
 
@@ -71,7 +97,12 @@ fn requests_name_namespaces_where_there_are_such() {
         let document = json!({ "interface": "eth0", "netns": path }).to_string();
         check_netns(&parse_document(document.as_bytes()).unwrap())
     };
-    for path in ["/run/netns/blue", "/var/run/netns/cni-1-2", "/proc/12/ns/net", "/proc/self/ns/net"] {
+    for path in [
+        "/run/netns/blue",
+        "/var/run/netns/cni-1-2",
+        "/proc/12/ns/net",
+        "/proc/self/ns/net",
+    ] {
         checked(path).unwrap();
     }
     for path in [
@@ -91,6 +122,10 @@ fn requests_name_namespaces_where_there_are_such() {
     ] {
         let refused = checked(path).unwrap_err().findings;
         assert_eq!(refused[0].field.as_deref(), Some("netns"));
-        assert!(refused[0].message.contains("give /run/netns/NAME"), "{}", refused[0].message);
+        assert!(
+            refused[0].message.contains("give /run/netns/NAME"),
+            "{}",
+            refused[0].message
+        );
     }
 }

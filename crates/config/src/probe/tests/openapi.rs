@@ -9,7 +9,10 @@ fn it_has_the_same_choices_and_limits() {
     assert_eq!(names("Position"), Position::NAMES.map(|(name, _)| name));
     assert_eq!(names("OnReplace"), OnReplace::NAMES.map(|(name, _)| name));
     let priority = &schemas["Priority"];
-    assert_eq!((&priority["minimum"], &priority["maximum"]), (&json!(i16::MIN), &json!(i16::MAX)));
+    assert_eq!(
+        (&priority["minimum"], &priority["maximum"]),
+        (&json!(i16::MIN), &json!(i16::MAX))
+    );
 }
 
 fn document() -> Value {
@@ -19,12 +22,16 @@ fn document() -> Value {
 #[test]
 fn its_examples_are_valid() {
     let document = document();
-    let examples =
-        &document["components"]["requestBodies"]["Config"]["content"]["application/json"]["examples"];
+    let examples = &document["components"]["requestBodies"]["Config"]["content"]["application/json"]
+        ["examples"];
     let examples = examples.as_object().unwrap();
     assert!(examples.len() > 1);
     for (name, example) in examples {
-        assert!(validate(&example["value"]).is_ok(), "{name}: {:?}", validate(&example["value"]));
+        assert!(
+            validate(&example["value"]).is_ok(),
+            "{name}: {:?}",
+            validate(&example["value"])
+        );
     }
 }
 
@@ -43,8 +50,14 @@ fn it_knows_the_same_fields() {
         ("Metric", &metric),
         ("WindowConfig", &window),
     ] {
-        let described: Vec<_> = schemas[schema]["properties"].as_object().unwrap().keys().collect();
-        let message = parse_document(place("bogus").to_string().as_bytes()).unwrap_err().to_string();
+        let described: Vec<_> = schemas[schema]["properties"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .collect();
+        let message = parse_document(place("bogus").to_string().as_bytes())
+            .unwrap_err()
+            .to_string();
         let (_, known) = message.split_once("expected one of ").unwrap();
         // Modes of egress, and files with sources, are read and refused.
         let known: Vec<_> = known

@@ -13,17 +13,25 @@ impl Writer<'_> {
     /// Returns the declaration of `inner` (a name, perhaps with brackets around it) with this type.
     pub(super) fn declare(&mut self, id: u32, inner: &str, depth: usize) -> String {
         let btf = self.btf;
-        let Some(ty) = btf.get(id).ok().filter(|_| depth < MAX_DEPTH) else { return joined("void", inner) };
+        let Some(ty) = btf.get(id).ok().filter(|_| depth < MAX_DEPTH) else {
+            return joined("void", inner);
+        };
         match &ty.kind {
             BtfKind::Pointer(target) => {
                 let inner = format!("*{inner}");
                 self.declare(
                     *target,
-                    &if self.binds(*target) { format!("({inner})") } else { inner },
+                    &if self.binds(*target) {
+                        format!("({inner})")
+                    } else {
+                        inner
+                    },
                     depth + 1,
                 )
             }
-            BtfKind::Array { element, len } => self.declare(*element, &format!("{inner}[{len}]"), depth + 1),
+            BtfKind::Array { element, len } => {
+                self.declare(*element, &format!("{inner}[{len}]"), depth + 1)
+            }
             BtfKind::Prototype { result, parameters } => {
                 let parameters = self.parameters(parameters, depth);
                 self.declare(*result, &format!("{inner}({parameters})"), depth + 1)
@@ -35,7 +43,9 @@ impl Writer<'_> {
                     Qualifier::Other => return self.declare(*target, inner, depth + 1),
                 };
                 match btf.get(*target).map(|target| &target.kind) {
-                    Ok(BtfKind::Pointer(_)) => self.declare(*target, &format!(" {word} {inner}"), depth + 1),
+                    Ok(BtfKind::Pointer(_)) => {
+                        self.declare(*target, &format!(" {word} {inner}"), depth + 1)
+                    }
                     Ok(BtfKind::Array { .. } | BtfKind::Prototype { .. }) => {
                         self.declare(*target, inner, depth + 1)
                     }
@@ -75,13 +85,16 @@ impl Writer<'_> {
     /// Returns the name of a type that is not a pointer, array or function.
     fn base(&mut self, id: u32, depth: usize) -> String {
         let btf = self.btf;
-        let Ok(ty) = btf.get(id) else { return "void".to_owned() };
+        let Ok(ty) = btf.get(id) else {
+            return "void".to_owned();
+        };
         let named = !btf.type_name(id).is_empty();
         match &ty.kind {
-            // `long` and `long long` are different types for C, and headers of the compiler have the first.
-            BtfKind::Int { size: 8, encoding, .. } if is_long(btf.type_name(id)) => {
-                integer(8, *encoding).replace("long long", "long")
-            }
+            // `long` and `long long` are different types for C, and headers of the compiler have
+            // the first.
+            BtfKind::Int {
+                size: 8, encoding, ..
+            } if is_long(btf.type_name(id)) => integer(8, *encoding).replace("long long", "long"),
             BtfKind::Int { size, encoding, .. } => integer(*size, *encoding),
             BtfKind::Float { size: 4 } => "float".to_owned(),
             BtfKind::Float { size: 8 } => "double".to_owned(),
@@ -93,7 +106,9 @@ impl Writer<'_> {
             BtfKind::Forward { is_union: false } => {
                 format!("struct {}", super::names::in_c(btf.type_name(id)))
             }
-            BtfKind::Forward { is_union: true } => format!("union {}", super::names::in_c(btf.type_name(id))),
+            BtfKind::Forward { is_union: true } => {
+                format!("union {}", super::names::in_c(btf.type_name(id)))
+            }
             BtfKind::Struct { size, members } => {
                 format!("struct {}", self.body(*size, members, false, depth + 1))
             }
@@ -103,13 +118,21 @@ impl Writer<'_> {
             BtfKind::Enum { variants, .. } if named && !variants.is_empty() => {
                 format!("enum {}", self.name(id))
             }
-            BtfKind::Enum { size, signed, .. } => integer(*size, if *signed { INT_SIGNED } else { 0 }),
+            BtfKind::Enum { size, signed, .. } => {
+                integer(*size, if *signed { INT_SIGNED } else { 0 })
+            }
             _ => "void".to_owned(),
         }
     }
 
     /// Returns the body, from its brace on, of a struct or union of this many bytes.
-    pub(super) fn body(&mut self, size: u32, members: &[BtfMember], is_union: bool, depth: usize) -> String {
+    pub(super) fn body(
+        &mut self,
+        size: u32,
+        members: &[BtfMember],
+        is_union: bool,
+        depth: usize,
+    ) -> String {
         let btf = self.btf;
         let packed = self.alignments.is_packed(size, members);
         let tabs = "\t".repeat(depth.min(8));
@@ -122,7 +145,10 @@ impl Writer<'_> {
             }
             let name = btf.name(member.name).unwrap_or_default().to_owned();
             let declared = self.declare(member.type_id, &name, depth);
-            let width = place.width.map(|width| format!(": {width}")).unwrap_or_default();
+            let width = place
+                .width
+                .map(|width| format!(": {width}"))
+                .unwrap_or_default();
             _ = writeln!(body, "{tabs}\t{}{width};", declared.trim_end());
             at = place.end();
         }
@@ -131,7 +157,11 @@ impl Writer<'_> {
             fill(&mut body, &tabs, at, end);
         }
         body.push_str(&tabs);
-        body.push_str(if packed { "} __attribute__((packed))" } else { "}" });
+        body.push_str(if packed {
+            "} __attribute__((packed))"
+        } else {
+            "}"
+        });
         body
     }
 }

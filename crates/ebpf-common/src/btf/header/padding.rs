@@ -1,4 +1,5 @@
-//! The offsets at which C places the members of a struct, and the padding that moves them to the kernel's offsets.
+//! The offsets at which C places the members of a struct, and the padding that moves them to the
+//! kernel's offsets.
 
 use std::cell::RefCell;
 
@@ -25,29 +26,44 @@ pub(super) struct Place {
 /// The alignments of types. The alignment of each type is computed once.
 pub(super) struct Alignments<'a> {
     btf: &'a Btf,
-    /// The alignments in bytes, by the type's number minus one; 0 for an alignment that is not known yet.
+    /// The alignments in bytes, by the type's number minus one; 0 for an alignment that is not
+    /// known yet.
     known: RefCell<Vec<u8>>,
 }
 
 impl<'a> Alignments<'a> {
     pub fn new(btf: &'a Btf) -> Self {
-        Self { btf, known: RefCell::new(vec![0; btf.types.len()]) }
+        Self {
+            btf,
+            known: RefCell::new(vec![0; btf.types.len()]),
+        }
     }
 
     /// Returns the place of a member.
     pub fn place(&self, field: &BtfMember) -> Place {
-        let bits = u32::try_from(self.btf.size_of(field.type_id).unwrap_or(0)).unwrap_or(0).saturating_mul(8);
+        let bits = u32::try_from(self.btf.size_of(field.type_id).unwrap_or(0))
+            .unwrap_or(0)
+            .saturating_mul(8);
         let alignment = 8 * self.alignment(field.type_id, 0);
         let (mut offset, mut width) = (field.bit_offset, u32::from(field.bits));
         // Early compilers put the bits of a bitfield into its type.
-        if let Ok(BtfKind::Int { size, bit_offset, bits, .. }) =
-            self.btf.strip(field.type_id).map(|stripped| stripped.kind)
+        if let Ok(BtfKind::Int {
+            size,
+            bit_offset,
+            bits,
+            ..
+        }) = self.btf.strip(field.type_id).map(|stripped| stripped.kind)
             && u32::from(*bits) < 8 * size
         {
             offset += u32::from(*bit_offset);
             width = u32::from(*bits);
         }
-        Place { offset, width: (width > 0).then_some(width), bits, alignment: alignment.max(8) }
+        Place {
+            offset,
+            width: (width > 0).then_some(width),
+            bits,
+            alignment: alignment.max(8),
+        }
     }
 
     /// Returns the alignment of a type in bytes; 1 for a type without an alignment.
@@ -63,7 +79,12 @@ impl<'a> Alignments<'a> {
     }
 
     fn find(&self, id: u32, depth: usize) -> u32 {
-        let Some(kind) = self.btf.strip(id).ok().map(|stripped| stripped.kind).filter(|_| depth < MAX_DEPTH)
+        let Some(kind) = self
+            .btf
+            .strip(id)
+            .ok()
+            .map(|stripped| stripped.kind)
+            .filter(|_| depth < MAX_DEPTH)
         else {
             return 1;
         };
@@ -74,7 +95,11 @@ impl<'a> Alignments<'a> {
             BtfKind::Array { element, .. } => self.alignment(*element, depth + 1),
             BtfKind::Struct { size, members } | BtfKind::Union { size, members } => {
                 let largest = self.largest(members, depth);
-                if self.is_packed_with(*size, members, largest) { 1 } else { largest }
+                if self.is_packed_with(*size, members, largest) {
+                    1
+                } else {
+                    largest
+                }
             }
             _ => 1,
         }
@@ -82,7 +107,11 @@ impl<'a> Alignments<'a> {
 
     /// Returns the largest alignment of members, in bytes.
     fn largest(&self, members: &[BtfMember], depth: usize) -> u32 {
-        members.iter().map(|member| self.alignment(member.type_id, depth + 1)).max().unwrap_or(1)
+        members
+            .iter()
+            .map(|member| self.alignment(member.type_id, depth + 1))
+            .max()
+            .unwrap_or(1)
     }
 
     /// Tells whether C needs `packed` to place the members at these offsets.
@@ -96,7 +125,10 @@ impl<'a> Alignments<'a> {
             Some(width) => place.bits > 0 && place.offset % place.bits + width > place.bits,
         };
         !size.is_multiple_of(largest)
-            || members.iter().map(|member| self.place(member)).any(|place| misplaced(&place))
+            || members
+                .iter()
+                .map(|member| self.place(member))
+                .any(|place| misplaced(&place))
     }
 }
 
@@ -119,13 +151,15 @@ impl Place {
     }
 }
 
-/// Returns nameless bitfields that fill the bits from `at` to `next`. C places each of them exactly where the
-/// previous one ends.
+/// Returns nameless bitfields that fill the bits from `at` to `next`. C places each of them exactly
+/// where the previous one ends.
 pub(super) fn filling(mut at: u32, next: u32) -> Vec<(&'static str, u32)> {
     let mut fillers = Vec::new();
     while at < next {
         let rest = next - at;
-        let whole = FILLERS.into_iter().find(|(_, bits)| at.is_multiple_of(*bits) && *bits <= rest);
+        let whole = FILLERS
+            .into_iter()
+            .find(|(_, bits)| at.is_multiple_of(*bits) && *bits <= rest);
         let (name, bits) = whole.unwrap_or(("char", rest.min(8 - at % 8)));
         fillers.push((name, bits));
         at += bits;

@@ -1,4 +1,5 @@
-//! The writer of the header. A struct comes after the structs that it contains; all other types are declared first.
+//! The writer of the header. A struct comes after the structs that it contains; all other types are
+//! declared first.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -11,8 +12,8 @@ use super::padding::Alignments;
 
 /// The longest chain of types that need each other. Chains of Linux 6.18 are shorter than 40.
 const MAX_DEPTH: usize = 256;
-/// The beginning of the header. Its attribute makes the compiler record each access to a field, so that the loader finds the
-/// field in the running kernel.
+/// The beginning of the header. Its attribute makes the compiler record each access to a field, so
+/// that the loader finds the field in the running kernel.
 const HEAD: &str = "#ifndef __VMLINUX_H__
 #define __VMLINUX_H__
 
@@ -28,7 +29,8 @@ const TAIL: &str = "
 
 #endif
 ";
-/// The names of types that compilers and their headers define. The kernel's types of these names may differ.
+/// The names of types that compilers and their headers define. The kernel's types of these names
+/// may differ.
 const BUILTIN: [&str; 3] = ["__builtin_va_list", "_Bool", "wchar_t"];
 
 /// The header that is being written.
@@ -36,7 +38,8 @@ pub(super) struct Writer<'a> {
     pub btf: &'a Btf,
     pub alignments: Alignments<'a>,
     out: String,
-    /// The names of structs, unions and enums; and the names of types, of enums' values and of functions.
+    /// The names of structs, unions and enums; and the names of types, of enums' values and of
+    /// functions.
     tags: Names,
     words: Names,
     /// The name of each type, by its number minus one; empty for a type without a name.
@@ -62,7 +65,9 @@ impl Btf {
             names: vec![String::new(); count],
             written: vec![false; count],
         };
-        BUILTIN.into_iter().for_each(|name| drop(writer.words.take(name)));
+        BUILTIN
+            .into_iter()
+            .for_each(|name| drop(writer.words.take(name)));
         writer.enums();
         writer.declarations();
         for id in self.type_ids() {
@@ -76,8 +81,12 @@ impl Btf {
 impl Writer<'_> {
     /// Returns the name of a type in the header.
     pub fn name(&self, id: u32) -> String {
-        let name = (id as usize).checked_sub(1).and_then(|index| self.names.get(index));
-        name.filter(|name| !name.is_empty()).cloned().unwrap_or_else(|| in_c(self.btf.type_name(id)))
+        let name = (id as usize)
+            .checked_sub(1)
+            .and_then(|index| self.names.get(index));
+        name.filter(|name| !name.is_empty())
+            .cloned()
+            .unwrap_or_else(|| in_c(self.btf.type_name(id)))
     }
 
     fn set_name(&mut self, id: u32, name: String) {
@@ -99,7 +108,12 @@ impl Writer<'_> {
         });
         let of_typedefs: HashSet<u32> = typedefs.collect();
         for id in btf.type_ids() {
-            let Ok(BtfKind::Enum { size, signed, variants }) = btf.get(id).map(|ty| &ty.kind) else {
+            let Ok(BtfKind::Enum {
+                size,
+                signed,
+                variants,
+            }) = btf.get(id).map(|ty| &ty.kind)
+            else {
                 continue;
             };
             let name = btf.type_name(id).to_owned();
@@ -107,7 +121,11 @@ impl Writer<'_> {
             if variants.is_empty() || (name.is_empty() && of_typedefs.contains(&id)) {
                 continue;
             }
-            let name = if name.is_empty() { String::new() } else { self.tags.take(&name) };
+            let name = if name.is_empty() {
+                String::new()
+            } else {
+                self.tags.take(&name)
+            };
             self.set_name(id, name.clone());
             let values = self.values(*size, *signed, variants);
             _ = writeln!(self.out, "enum {name} {values};\n");
@@ -118,7 +136,9 @@ impl Writer<'_> {
     fn values(&mut self, size: u32, signed: bool, variants: &[Variant]) -> String {
         let mut values = "{\n".to_owned();
         for variant in variants {
-            let name = self.words.take(self.btf.name(variant.name).unwrap_or_default());
+            let name = self
+                .words
+                .take(self.btf.name(variant.name).unwrap_or_default());
             let value = match (signed, size) {
                 (true, 8) => format!("{}LL", variant.value.cast_signed()),
                 (false, 8) => format!("{}ULL", variant.value),
@@ -145,13 +165,19 @@ impl Writer<'_> {
             let (word, is_whole) = match btf.get(id).map(|ty| &ty.kind) {
                 Ok(BtfKind::Struct { .. }) => ("struct", true),
                 Ok(BtfKind::Union { .. }) => ("union", true),
-                Ok(BtfKind::Forward { is_union }) => (if *is_union { "union" } else { "struct" }, false),
+                Ok(BtfKind::Forward { is_union }) => {
+                    (if *is_union { "union" } else { "struct" }, false)
+                }
                 _ => continue,
             };
             if name.is_empty() {
                 continue;
             }
-            let name = if is_whole { self.tags.take(name) } else { in_c(name) };
+            let name = if is_whole {
+                self.tags.take(name)
+            } else {
+                in_c(name)
+            };
             if declared.insert((word, name.clone())) {
                 _ = writeln!(self.out, "{word} {name};");
             }
@@ -160,25 +186,34 @@ impl Writer<'_> {
         self.out.push('\n');
     }
 
-    /// Writes the types that a declaration with this type needs, and the type itself if it is a typedef.
+    /// Writes the types that a declaration with this type needs, and the type itself if it is a
+    /// typedef.
     fn declared(&mut self, id: u32, depth: usize) -> Result<(), BtfError> {
         let btf = self.btf;
         let Ok(ty) = btf.get(id) else { return Ok(()) };
         if depth > MAX_DEPTH {
-            return Err(BtfError::Depth { name: btf.describe(id) });
+            return Err(BtfError::Depth {
+                name: btf.describe(id),
+            });
         }
         match &ty.kind {
-            BtfKind::Pointer(target) | BtfKind::Modifier(_, target) => self.declared(*target, depth + 1),
+            BtfKind::Pointer(target) | BtfKind::Modifier(_, target) => {
+                self.declared(*target, depth + 1)
+            }
             BtfKind::Array { element, .. } => self.complete(*element, depth + 1),
             BtfKind::Prototype { result, parameters } => {
                 self.declared(*result, depth + 1)?;
-                parameters.iter().try_for_each(|parameter| self.declared(*parameter, depth + 1))
+                parameters
+                    .iter()
+                    .try_for_each(|parameter| self.declared(*parameter, depth + 1))
             }
             BtfKind::Typedef(target) => self.typedef(id, *target, depth),
             BtfKind::Struct { members, .. } | BtfKind::Union { members, .. }
                 if btf.type_name(id).is_empty() =>
             {
-                members.iter().try_for_each(|member| self.complete(member.type_id, depth + 1))
+                members
+                    .iter()
+                    .try_for_each(|member| self.complete(member.type_id, depth + 1))
             }
             _ => Ok(()),
         }
@@ -189,7 +224,9 @@ impl Writer<'_> {
         let btf = self.btf;
         let Ok(ty) = btf.get(id) else { return Ok(()) };
         if depth > MAX_DEPTH {
-            return Err(BtfError::Depth { name: btf.describe(id) });
+            return Err(BtfError::Depth {
+                name: btf.describe(id),
+            });
         }
         match &ty.kind {
             BtfKind::Struct { size, members } | BtfKind::Union { size, members }
@@ -198,7 +235,9 @@ impl Writer<'_> {
                 if self.begin(id) {
                     return Ok(());
                 }
-                members.iter().try_for_each(|member| self.complete(member.type_id, depth + 1))?;
+                members
+                    .iter()
+                    .try_for_each(|member| self.complete(member.type_id, depth + 1))?;
                 let is_union = matches!(ty.kind, BtfKind::Union { .. });
                 let word = if is_union { "union" } else { "struct" };
                 let body = self.body(*size, members, is_union, 0);
@@ -226,8 +265,13 @@ impl Writer<'_> {
         self.set_name(id, name.clone());
         let declared = match btf.get(target).map(|ty| &ty.kind) {
             // The first typedef of an enum without a name has the values.
-            Ok(BtfKind::Enum { size, signed, variants })
-                if btf.type_name(target).is_empty() && !variants.is_empty() && !self.begin(target) =>
+            Ok(BtfKind::Enum {
+                size,
+                signed,
+                variants,
+            }) if btf.type_name(target).is_empty()
+                && !variants.is_empty()
+                && !self.begin(target) =>
             {
                 format!("enum {} {name}", self.values(*size, *signed, variants))
             }

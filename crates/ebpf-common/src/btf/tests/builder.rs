@@ -12,7 +12,11 @@ pub struct Blob {
 
 impl Blob {
     pub fn new() -> Self {
-        Self { types: Vec::new(), strings: vec![0], count: 0 }
+        Self {
+            types: Vec::new(),
+            strings: vec![0],
+            count: 0,
+        }
     }
 
     pub fn string(&mut self, text: &str) -> u32 {
@@ -25,8 +29,16 @@ impl Blob {
         offset
     }
 
-    /// Adds a type and returns its id. `info` is the number of parts that follow, with bit 31 as the flag.
-    pub fn add(&mut self, name: &str, kind: u32, info: u32, size_or_type: u32, rest: &[u32]) -> u32 {
+    /// Adds a type and returns its id. `info` is the number of parts that follow, with bit 31 as
+    /// the flag.
+    pub fn add(
+        &mut self,
+        name: &str,
+        kind: u32,
+        info: u32,
+        size_or_type: u32,
+        rest: &[u32],
+    ) -> u32 {
         let name = self.string(name);
         for word in [name, kind << 24 | info, size_or_type].iter().chain(rest) {
             self.types.extend_from_slice(&word.to_le_bytes());
@@ -44,11 +56,19 @@ impl Blob {
     }
 
     /// Members are name, type and offset (with the width of a bitfield in its top byte).
-    pub fn record(&mut self, kind: u32, name: &str, size: u32, members: &[(&str, u32, u32)]) -> u32 {
+    pub fn record(
+        &mut self,
+        kind: u32,
+        name: &str,
+        size: u32,
+        members: &[(&str, u32, u32)],
+    ) -> u32 {
         let bitfields = members.iter().any(|(_, _, offset)| offset >> 24 != 0);
         let count = u32::try_from(members.len()).expect("few members");
-        let rest: Vec<_> =
-            members.iter().flat_map(|(name, ty, offset)| [self.string(name), *ty, *offset]).collect();
+        let rest: Vec<_> = members
+            .iter()
+            .flat_map(|(name, ty, offset)| [self.string(name), *ty, *offset])
+            .collect();
         self.add(name, kind, count | u32::from(bitfields) << 31, size, &rest)
     }
 

@@ -33,7 +33,11 @@ fn variables_have_a_linkage_that_there_is() {
         let mut blob = Blob::new();
         let int = blob.int("int", 4, 1);
         blob.add("number", 14, 0, int, &[linkage]);
-        let expected = if linkage < 3 { Ok(()) } else { Err(BtfError::Linkage { id: 2, linkage }) };
+        let expected = if linkage < 3 {
+            Ok(())
+        } else {
+            Err(BtfError::Linkage { id: 2, linkage })
+        };
         assert_eq!(Btf::parse(&blob.bytes()).map(drop), expected);
     }
 }
@@ -58,7 +62,11 @@ fn cycles_are_refused() {
     blob.array(5, 1);
     let btf = blob.btf();
     for id in btf.type_ids() {
-        assert!(matches!(btf.layout(id), Err(BtfError::Depth { .. })), "{id}: {:?}", btf.layout(id));
+        assert!(
+            matches!(btf.layout(id), Err(BtfError::Depth { .. })),
+            "{id}: {:?}",
+            btf.layout(id)
+        );
     }
     assert_eq!(btf.size_of(own), Ok(8));
     assert!(matches!(btf.size_of(5), Err(BtfError::Depth { .. })));
@@ -89,7 +97,10 @@ fn layouts_that_explode_are_refused() {
         size *= 4;
         inner = blob.structure(&format!("level{level}"), size, &offsets);
     }
-    assert!(matches!(blob.btf().layout(inner), Err(BtfError::TooLarge { .. })));
+    assert!(matches!(
+        blob.btf().layout(inner),
+        Err(BtfError::TooLarge { .. })
+    ));
 }
 
 #[test]
@@ -106,7 +117,10 @@ fn what_has_no_value_is_named() {
     let btf = blob.btf();
     let error = |id| btf.layout(id).expect_err("no value").to_string();
     assert_eq!(error(0), "void is a void, which has no value");
-    assert_eq!(error(forward), "later is a forward declaration, which has no value");
+    assert_eq!(
+        error(forward),
+        "later is a forward declaration, which has no value"
+    );
     assert_eq!(error(function), "run is a function, which has no value");
     assert_eq!(error(empty), "empty has no size");
     assert_eq!(error(zero), "an unnamed array has no size");
@@ -121,7 +135,9 @@ fn bitfields_from_before_there_was_a_flag() {
     let narrow = blob.add("int", 1, 0, 4, &[1 << 24 | 2 << 16 | 5]);
     let record = blob.structure("s", 4, &[("x", narrow, 8)]);
     let layout = blob.btf().layout(record).expect("a layout");
-    let Shape::Struct(members) = layout.shape else { panic!("a struct") };
+    let Shape::Struct(members) = layout.shape else {
+        panic!("a struct")
+    };
     assert_eq!((members[0].bit_offset, members[0].bitfield), (10, Some(5)));
 }
 
@@ -136,10 +152,20 @@ fn characters_of_both_compilers() {
         ("unsigned char", 2, Shape::Int { signed: false }),
         ("_Bool", 4, Shape::Bool),
     ];
-    let ids = shapes.clone().map(|(name, encoding, _)| blob.int(name, 1, encoding));
+    let ids = shapes
+        .clone()
+        .map(|(name, encoding, _)| blob.int(name, 1, encoding));
     let btf = blob.btf();
     for (id, (name, _, shape)) in ids.into_iter().zip(shapes) {
-        assert_eq!(btf.layout(id), Ok(Layout { size: 1, shape, render: None }), "{name}");
+        assert_eq!(
+            btf.layout(id),
+            Ok(Layout {
+                size: 1,
+                shape,
+                render: None
+            }),
+            "{name}"
+        );
     }
 }
 
@@ -155,16 +181,25 @@ fn small_enums_compare_in_their_own_size() {
         Shape::Enum { variants, .. } => variants[0].value,
         other => panic!("{other:?}"),
     };
-    assert_eq!([signed, unsigned, wide].map(value), [u64::MAX, 0xff, 0x1_0000_0002]);
+    assert_eq!(
+        [signed, unsigned, wide].map(value),
+        [u64::MAX, 0xff, 0x1_0000_0002]
+    );
 }
 
-/// clang before 15 has no other kind for large values, and cuts them to 32 bits: 2^32 would get the name
-/// of 0.
+/// clang before 15 has no other kind for large values, and cuts them to 32 bits: 2^32 would get the
+/// name of 0.
 #[test]
 fn wide_enums_whose_values_are_cut_have_no_names() {
     let mut blob = Blob::new();
     let names = ["NONE", "LARGE"].map(|name| blob.string(name));
     let cut = blob.add("e", 6, 2, 8, &[names[0], 7, names[1], 0]);
     let layout = blob.btf().layout(cut).expect("a layout");
-    assert_eq!(layout.shape, Shape::Enum { signed: false, variants: Vec::new() });
+    assert_eq!(
+        layout.shape,
+        Shape::Enum {
+            signed: false,
+            variants: Vec::new()
+        }
+    );
 }

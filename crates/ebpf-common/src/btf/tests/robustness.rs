@@ -1,4 +1,5 @@
-//! Tests that no input makes the parser panic, and that accepted input can be resolved or is refused.
+//! Tests that no input makes the parser panic, and that accepted input can be resolved or is
+//! refused.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -25,9 +26,16 @@ fn exercise(blob: &[u8]) {
 
 /// A type with any numbers in it; most refer to existing types.
 fn any_type() -> impl Strategy<Value = (u32, u32, u32, Vec<u32>)> {
-    let number = || prop_oneof![8 => 0_u32..12, 1 => any::<u32>(), 1 => Just(8_u32), 1 => Just(32_u32)];
-    (0_u32..21, 0_u32..5, number(), vec(number(), 20), any::<bool>()).prop_map(
-        |(kind, count, size, mut rest, flag)| {
+    let number =
+        || prop_oneof![8 => 0_u32..12, 1 => any::<u32>(), 1 => Just(8_u32), 1 => Just(32_u32)];
+    (
+        0_u32..21,
+        0_u32..5,
+        number(),
+        vec(number(), 20),
+        any::<bool>(),
+    )
+        .prop_map(|(kind, count, size, mut rest, flag)| {
             let words = match kind {
                 1 | 14 | 17 => 1,
                 3 => 3,
@@ -37,8 +45,7 @@ fn any_type() -> impl Strategy<Value = (u32, u32, u32, Vec<u32>)> {
             };
             rest.truncate(words as usize);
             (kind, count | u32::from(flag) << 31, size, rest)
-        },
-    )
+        })
 }
 
 proptest! {

@@ -16,7 +16,10 @@ fn strings_are_escaped() {
 
 #[test]
 fn numbers_that_json_does_not_have_are_null() {
-    assert_eq!(written(|json| json.float(f64::NAN, format_args!("NaN"))), "null");
+    assert_eq!(
+        written(|json| json.float(f64::NAN, format_args!("NaN"))),
+        "null"
+    );
     assert_eq!(written(|json| json.signed(i64::MIN)), i64::MIN.to_string());
 }
 

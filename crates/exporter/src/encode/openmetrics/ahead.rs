@@ -1,7 +1,7 @@
-//! Samples of later families, which a walk over a table writes in addition. The samples of a family must be together,
-//! and a row of structs has samples in many families. With a walk over the table for each family, the time for a
-//! struct of thousands of members would grow with the square of its size. Therefore a walk writes some of the next
-//! families together with its own.
+//! Samples of later families, which a walk over a table writes in addition. The samples of a family
+//! must be together, and a row of structs has samples in many families. With a walk over the table
+//! for each family, the time for a struct of thousands of members would grow with the square of its
+//! size. Therefore a walk writes some of the next families together with its own.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,11 @@ use super::series::{Count, MetricSeries};
 
 /// The most bytes of samples that wait for their place in the page.
 const ROOM: usize = 2 << 20;
-/// The number of families in which the search for a table's families looks, and the most families that are written
-/// together.
+/// The number of families in which the search for a table's families looks, and the most families
+/// that are written together.
 const NEXT: usize = 4096;
-/// The size of a sample without the labels that all samples of a table share, and the size of a label, in bytes.
+/// The size of a sample without the labels that all samples of a table share, and the size of a
+/// label, in bytes.
 const SAMPLE: usize = 48;
 const LABEL: usize = 24;
 
@@ -34,7 +35,8 @@ impl Ahead {
 
     /// Keeps the output of a finished walk for other families.
     pub fn keep(&mut self, beside: Vec<Beside>) {
-        self.0.extend(beside.into_iter().map(|beside| (beside.place, beside.out)));
+        self.0
+            .extend(beside.into_iter().map(|beside| (beside.place, beside.out)));
     }
 }
 
@@ -47,9 +49,9 @@ pub struct Beside {
     out: Vec<u8>,
 }
 
-/// Returns the parts that a walk over `table` for the family `at` writes in addition. `left` is the number of
-/// unwritten parts of the table; the result has as many of them as fit. Returns no parts if the number of rows is not
-/// known yet.
+/// Returns the parts that a walk over `table` for the family `at` writes in addition. `left` is the
+/// number of unwritten parts of the table; the result has as many of them as fit. Returns no parts
+/// if the number of rows is not known yet.
 pub fn beside(
     families: &[Family],
     at: usize,
@@ -57,32 +59,48 @@ pub fn beside(
     left: usize,
     count: Option<Count>,
 ) -> Vec<Beside> {
-    let Some(count) = count.filter(|_| left > 0) else { return Vec::new() };
+    let Some(count) = count.filter(|_| left > 0) else {
+        return Vec::new();
+    };
     // The room is divided among all tables in the family.
     let room = ROOM / families[at].members.len().max(1);
     let sample = series.labels.len() + SAMPLE + LABEL * series.samples.keys.len();
     let rows = (count.rows - count.duplicates - count.surplus).saturating_mul(series.cpus());
     let mut size = 0_usize;
     let next = families.iter().enumerate().skip(at + 1).take(NEXT);
-    let parts = next.filter(|(_, family)| !family.kind.is_histogram()).filter_map(|(at, family)| {
-        let member = family.members.iter().position(|(of, _)| *of == table)?;
-        Some(Beside { place: (at, member), value: family.members[member].1, out: Vec::new() })
-    });
+    let parts = next
+        .filter(|(_, family)| !family.kind.is_histogram())
+        .filter_map(|(at, family)| {
+            let member = family.members.iter().position(|(of, _)| *of == table)?;
+            Some(Beside {
+                place: (at, member),
+                value: family.members[member].1,
+                out: Vec::new(),
+            })
+        });
     let fits = |part: &Beside| {
-        let samples = usize::try_from(series.samples.values[part.value].count()).unwrap_or(usize::MAX);
+        let samples =
+            usize::try_from(series.samples.values[part.value].count()).unwrap_or(usize::MAX);
         size = size.saturating_add(rows.saturating_mul(samples).saturating_mul(sample));
         size <= room
     };
     parts.take(left).take_while(fits).collect()
 }
 
-/// Writes the samples of prepared rows in these parts. Drops the last parts if there is no room for them.
+/// Writes the samples of prepared rows in these parts. Drops the last parts if there is no room for
+/// them.
 pub fn write(parts: &mut Vec<Beside>, families: &[Family], series: &MetricSeries, rows: &RawTable) {
     let mut size = 0;
     for Beside { place, value, out } in parts.iter_mut() {
         let (mut row, len) = (0, series.len(rows));
         while row < len {
-            row = series.write(&families[place.0].name, &series.samples.values[*value], rows, row, out);
+            row = series.write(
+                &families[place.0].name,
+                &series.samples.values[*value],
+                rows,
+                row,
+                out,
+            );
         }
         size += out.len();
     }

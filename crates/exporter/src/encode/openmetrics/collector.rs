@@ -1,4 +1,5 @@
-//! The encoder of an OpenMetrics document about one probe: a page whose counter of omissions has no labels.
+//! The encoder of an OpenMetrics document about one probe: a page whose counter of omissions has no
+//! labels.
 
 use std::sync::Arc;
 
@@ -14,18 +15,23 @@ use crate::metric::Metric;
 pub struct Collector {
     page: PageEncoder,
     context: Arc<Context>,
-    /// The families about the origin and about approximate numbers; `None` after the page has begun.
+    /// The families about the origin and about approximate numbers; `None` after the page has
+    /// begun.
     about: Option<String>,
 }
 
 impl Collector {
-    /// Makes the document. The format has no place for most of the head: only for the name of the probe, the
-    /// origin, and the reasons for approximate numbers.
+    /// Makes the document. The format has no place for most of the head: only for the name of the
+    /// probe, the origin, and the reasons for approximate numbers.
     pub fn new(head: &Head<'_>, context: Arc<Context>) -> Self {
         let origin = origins(head.origin.iter().map(|origin| (head.probe, *origin)));
         let approximate = approximations(head.approximate.map(|reason| (head.probe, reason)));
         let named = pods([(head.probe, &context.pods)]);
-        Self { page: PageEncoder::of_one(head), context, about: Some(origin + &approximate + &named) }
+        Self {
+            page: PageEncoder::of_one(head),
+            context,
+            about: Some(origin + &approximate + &named),
+        }
     }
 
     fn begin(&mut self, out: &mut Vec<u8>) {

@@ -1,5 +1,5 @@
-//! The families about the origin of a probe's numbers, and about the reasons why they differ from the numbers on the
-//! wire.
+//! The families about the origin of a probe's numbers, and about the reasons why they differ from
+//! the numbers on the wire.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,19 @@ use twinprobe_ebpf_common::{DocumentOrigin, PodNames};
 
 use super::text::escaped;
 
-/// Writes a family of type `info` with a sample for each probe: the labels of the sample are the node, the instance and
-/// the labels of the probe. Writes nothing if there are no probes.
+/// Writes a family of type `info` with a sample for each probe: the labels of the sample are the
+/// node, the instance and the labels of the probe. Writes nothing if there are no probes.
 pub fn origins<'a>(probes: impl IntoIterator<Item = (&'a str, &'a DocumentOrigin)>) -> String {
     let mut out = Vec::new();
-    for (probe, DocumentOrigin { node, instance, labels }) in probes {
+    for (
+        probe,
+        DocumentOrigin {
+            node,
+            instance,
+            labels,
+        },
+    ) in probes
+    {
         if out.is_empty() {
             out.extend_from_slice(
                 b"# TYPE twinprobe_probe info\n# HELP twinprobe_probe Where a probe runs.\n",
@@ -20,7 +28,10 @@ pub fn origins<'a>(probes: impl IntoIterator<Item = (&'a str, &'a DocumentOrigin
         out.extend_from_slice(b"twinprobe_probe_info{probe=\"");
         escaped(&mut out, probe);
         let own = [("node", node), ("instance", instance)];
-        for (name, value) in own.into_iter().chain(labels.iter().map(|(name, value)| (&**name, value))) {
+        for (name, value) in own
+            .into_iter()
+            .chain(labels.iter().map(|(name, value)| (&**name, value)))
+        {
             label(&mut out, name, value);
         }
         out.extend_from_slice(b"\"} 1\n");
@@ -28,8 +39,8 @@ pub fn origins<'a>(probes: impl IntoIterator<Item = (&'a str, &'a DocumentOrigin
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Writes a family of type `info` with a sample for each probe whose numbers are approximate, and the reason.
-/// Writes nothing if no probe has approximate numbers.
+/// Writes a family of type `info` with a sample for each probe whose numbers are approximate, and
+/// the reason. Writes nothing if no probe has approximate numbers.
 pub fn approximations<'a>(probes: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut out = Vec::new();
     for (probe, reason) in probes {
@@ -47,9 +58,11 @@ pub fn approximations<'a>(probes: impl IntoIterator<Item = (&'a str, &'a str)>) 
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Writes a family of type `info` with a sample for each interface of a probe that is a pod's. Writes nothing if there
-/// are none.
-pub fn pods<'a>(probes: impl IntoIterator<Item = (&'a str, &'a BTreeMap<String, PodNames>)>) -> String {
+/// Writes a family of type `info` with a sample for each interface of a probe that is a pod's.
+/// Writes nothing if there are none.
+pub fn pods<'a>(
+    probes: impl IntoIterator<Item = (&'a str, &'a BTreeMap<String, PodNames>)>,
+) -> String {
     let mut out = Vec::new();
     for (probe, pods) in probes {
         for (interface, pod) in pods {
@@ -62,7 +75,8 @@ pub fn pods<'a>(probes: impl IntoIterator<Item = (&'a str, &'a BTreeMap<String, 
             out.extend_from_slice(b"twinprobe_interface_pod_info{probe=\"");
             escaped(&mut out, probe);
             label(&mut out, "interface", interface);
-            pod.fields().for_each(|(name, value)| label(&mut out, name, value));
+            pod.fields()
+                .for_each(|(name, value)| label(&mut out, name, value));
             out.extend_from_slice(b"\"} 1\n");
         }
     }
@@ -84,8 +98,15 @@ mod tests {
     #[test]
     fn each_probe_has_a_sample() {
         let labels = [("rack".to_owned(), "\"7\"\n".to_owned())].into();
-        let origin = DocumentOrigin { node: "gw-1".into(), instance: "0a".into(), labels };
-        let plain = DocumentOrigin { labels: Default::default(), ..origin.clone() };
+        let origin = DocumentOrigin {
+            node: "gw-1".into(),
+            instance: "0a".into(),
+            labels,
+        };
+        let plain = DocumentOrigin {
+            labels: Default::default(),
+            ..origin.clone()
+        };
         assert_eq!(
             origins([("a", &origin), ("b", &plain)]),
             "# TYPE twinprobe_probe info\n# HELP twinprobe_probe Where a probe runs.\n\

@@ -17,7 +17,8 @@ use super::series::{Count, MetricSeries};
 use super::text::{escaped, integer};
 use crate::metric::Metric;
 
-/// The counter of numbers and texts that were left out of one document, or that one probe of a page has left out.
+/// The counter of numbers and texts that were left out of one document, or that one probe of a page
+/// has left out.
 #[derive(Debug)]
 struct Account {
     /// The labels of the counter: empty, or `{probe="flows"}`.
@@ -62,7 +63,8 @@ struct TableWalk {
     ranking: Option<Ranking>,
     /// The totals of the numbers so far; `None` unless the numbers are the sum of a histogram.
     total: Option<HistogramSums>,
-    /// The latest rows, prepared, and the index of the next row to be written; `None` if all rows are written.
+    /// The latest rows, prepared, and the index of the next row to be written; `None` if all rows
+    /// are written.
     rest: Option<(RawTable, usize)>,
     /// The parts of later families that the walk also writes.
     beside: Vec<Beside>,
@@ -79,27 +81,29 @@ struct FamilyMember {
     histogram: Option<Histograms>,
 }
 
-/// Writes one page about several probes: families of one name are merged. The encoder keeps nothing of most
-/// tables. The encoder asks for a table again for each family to which the table contributes, or once for
-/// several families if they are small. If a table shows only its largest rows, the encoder keeps these rows
-/// and asks for the table once:
+/// Writes one page about several probes: families of one name are merged. The encoder keeps nothing
+/// of most tables. The encoder asks for a table again for each family to which the table
+/// contributes, or once for several families if they are small. If a table shows only its largest
+/// rows, the encoder keeps these rows and asks for the table once:
 ///
 /// ```text
 /// new, (add_probe, add_metric...)..., begin, (next_table, rows... or abandon)..., finish
 /// ```
 ///
-/// Each call appends to the caller's buffer. The caller can hand the buffer on and empty it between any two
-/// calls.
+/// Each call appends to the caller's buffer. The caller can hand the buffer on and empty it between
+/// any two calls.
 #[derive(Debug, Default)]
 pub struct PageEncoder {
-    /// The name of the probe that was added last, the labels of its configuration, and its interfaces.
+    /// The name of the probe that was added last, the labels of its configuration, and its
+    /// interfaces.
     probe: String,
     labels: BTreeMap<String, String>,
     interfaces: Vec<String>,
     tables: Vec<PageTable>,
     families: Vec<Family>,
     accounts: Vec<Account>,
-    /// The next family, and the next member of that family. After all families, the third number is the next table.
+    /// The next family, and the next member of that family. After all families, the third number is
+    /// the next table.
     next: (usize, usize, usize),
     walk: Option<TableWalk>,
     ahead: Ahead,
@@ -119,35 +123,51 @@ impl PageEncoder {
         page
     }
 
-    /// Adds a probe. `skipped_before` is the number of numbers and texts that earlier pages left out, so that the
-    /// counter at the end of the page never decreases.
+    /// Adds a probe. `skipped_before` is the number of numbers and texts that earlier pages left
+    /// out, so that the counter at the end of the page never decreases.
     pub fn add_probe(&mut self, head: &Head<'_>, skipped_before: u64) {
         self.set_probe(head);
         let mut labels = b"{probe=\"".to_vec();
         escaped(&mut labels, head.probe);
         labels.extend_from_slice(b"\"}");
-        self.add_account(String::from_utf8_lossy(&labels).into_owned(), skipped_before);
+        self.add_account(
+            String::from_utf8_lossy(&labels).into_owned(),
+            skipped_before,
+        );
     }
 
     fn set_probe(&mut self, head: &Head<'_>) {
         self.probe = head.probe.to_owned();
         self.interfaces = head.interfaces.to_vec();
-        self.labels = head.origin.map(|origin| origin.labels.clone()).unwrap_or_default();
+        self.labels = head
+            .origin
+            .map(|origin| origin.labels.clone())
+            .unwrap_or_default();
     }
 
     fn add_account(&mut self, labels: String, before: u64) {
-        self.accounts.push(Account { labels, before, skipped: 0 });
+        self.accounts.push(Account {
+            labels,
+            before,
+            skipped: 0,
+        });
     }
 
-    /// Sets the number of numbers and texts that earlier documents about the last added probe left out.
+    /// Sets the number of numbers and texts that earlier documents about the last added probe left
+    /// out.
     pub(super) fn skipped_before(&mut self, before: u64) {
-        self.accounts.iter_mut().last().into_iter().for_each(|account| account.before = before);
+        self.accounts
+            .iter_mut()
+            .last()
+            .into_iter()
+            .for_each(|account| account.before = before);
     }
 
-    /// Adds a metric of the probe that was added last. Returns its number for [`Self::next_table`]. No key of
-    /// its table comes twice, unless it is a trie that is read live.
+    /// Adds a metric of the probe that was added last. Returns its number for [`Self::next_table`].
+    /// No key of its table comes twice, unless it is a trie that is read live.
     pub fn add_metric(&mut self, metric: &Arc<Metric>, context: Arc<Context>) -> usize {
-        let series = MetricSeries::new(&self.probe, &self.labels, &self.interfaces, metric, context);
+        let series =
+            MetricSeries::new(&self.probe, &self.labels, &self.interfaces, metric, context);
         let account = self.accounts.len().saturating_sub(1);
         let (count, largest, sum, total) = (None, None, None, None);
         self.tables.push(PageTable {
@@ -163,8 +183,8 @@ impl PageEncoder {
         self.tables.len() - 1
     }
 
-    /// Begins the page, once all metrics have been added. `own` holds further families, already written and
-    /// without `# EOF`; no other family gets their names.
+    /// Begins the page, once all metrics have been added. `own` holds further families, already
+    /// written and without `# EOF`; no other family gets their names.
     pub fn begin(&mut self, own: &str, out: &mut Vec<u8>) {
         out.extend_from_slice(own.as_bytes());
         if !own.is_empty() && !own.ends_with('\n') {
@@ -177,21 +197,29 @@ impl PageEncoder {
         let (families, mut nameless) = families(&all, &taken);
         let sums = sums(&all);
         for family in families.iter().filter(|family| !family.kind.is_histogram()) {
-            nameless.extend(family.members.iter().filter_map(|(table, _)| Some((*sums.get(table)?, 0))));
+            nameless.extend(
+                family
+                    .members
+                    .iter()
+                    .filter_map(|(table, _)| Some((*sums.get(table)?, 0))),
+            );
         }
-        sums.into_iter().for_each(|(table, sum)| self.tables[table].sum = Some(sum));
+        sums.into_iter()
+            .for_each(|(table, sum)| self.tables[table].sum = Some(sum));
         for (table, _) in families.iter().flat_map(|family| &family.members) {
             self.tables[*table].left += 1;
         }
         self.families = families;
         for (table, value) in nameless {
             let series = &mut self.tables[table].series;
-            series.nameless = series.nameless.saturating_add(series.samples.values[value].count());
+            series.nameless = series
+                .nameless
+                .saturating_add(series.samples.values[value].count());
         }
     }
 
-    /// Ends the previous table. Returns the number of the table whose rows come next, from the first row on; `None` if
-    /// only the end of the page is left.
+    /// Ends the previous table. Returns the number of the table whose rows come next, from the
+    /// first row on; `None` if only the end of the page is left.
     pub fn next_table(&mut self, out: &mut Vec<u8>) -> Option<usize> {
         self.end_table(out);
         let (at, member, uncounted) = &mut self.next;
@@ -215,7 +243,12 @@ impl PageEncoder {
             if self.tables[table].abandoned {
                 continue;
             }
-            if let PageTable { series, largest: Some(largest), .. } = &self.tables[table] {
+            if let PageTable {
+                series,
+                largest: Some(largest),
+                ..
+            } = &self.tables[table]
+            {
                 largest.write(&family.name, series, value, out);
                 continue;
             }
@@ -224,17 +257,38 @@ impl PageEncoder {
                 continue;
             }
             let histogram = family.kind.is_histogram().then(Histograms::new);
-            let PageTable { series, left, count, .. } = &self.tables[table];
+            let PageTable {
+                series,
+                left,
+                count,
+                ..
+            } = &self.tables[table];
             let beside = ahead::beside(&self.families, *at, (table, series), *left, *count);
             let seen = WalkedKeys::for_walk(series);
-            let member = Some(FamilyMember { family: *at, value, histogram });
-            self.walk = Some(TableWalk { table, member, seen, beside, ..TableWalk::default() });
+            let member = Some(FamilyMember {
+                family: *at,
+                value,
+                histogram,
+            });
+            self.walk = Some(TableWalk {
+                table,
+                member,
+                seen,
+                beside,
+                ..TableWalk::default()
+            });
             return Some(table);
         }
-        while let Some(PageTable { count, abandoned, .. }) = self.tables.get(*uncounted) {
+        while let Some(PageTable {
+            count, abandoned, ..
+        }) = self.tables.get(*uncounted)
+        {
             *uncounted += 1;
             if count.is_none() && !abandoned {
-                self.walk = Some(TableWalk { table: *uncounted - 1, ..TableWalk::default() });
+                self.walk = Some(TableWalk {
+                    table: *uncounted - 1,
+                    ..TableWalk::default()
+                });
                 return Some(*uncounted - 1);
             }
         }
@@ -243,11 +297,14 @@ impl PageEncoder {
 
     /// Tells whether [`Self::next_table`] will return the same table again.
     pub fn asks_again(&self) -> bool {
-        self.walk.as_ref().is_some_and(|walk| walk.ranking.is_none() && self.tables[walk.table].left > 0)
+        self.walk
+            .as_ref()
+            .is_some_and(|walk| walk.ranking.is_none() && self.tables[walk.table].left > 0)
     }
 
-    /// Writes the complete entries of `rows`, a part of the table that [`Self::next_table`] returned, until a chunk is
-    /// full. [`Self::more`], or the next call of any other function, writes the rest.
+    /// Writes the complete entries of `rows`, a part of the table that [`Self::next_table`]
+    /// returned, until a chunk is full. [`Self::more`], or the next call of any other function,
+    /// writes the rest.
     pub fn rows(&mut self, rows: &RawTable, out: &mut Vec<u8>) {
         while self.more(out) {}
         let Some(walk) = &mut self.walk else { return };
@@ -278,16 +335,20 @@ impl PageEncoder {
 
     /// Writes another chunk of the rows that [`Self::rows`] was given. Returns false at the end.
     pub fn more(&mut self, out: &mut Vec<u8>) -> bool {
-        let Some(walk) = &mut self.walk else { return false };
-        let Some((rows, row)) = walk.rest.take() else { return false };
+        let Some(walk) = &mut self.walk else {
+            return false;
+        };
+        let Some((rows, row)) = walk.rest.take() else {
+            return false;
+        };
         let series = &self.tables[walk.table].series;
         let next = write(&self.families, walk, series, &rows, row, out);
         walk.rest = (next < series.len(&rows)).then_some((rows, next));
         true
     }
 
-    /// Skips the rest of the table that [`Self::next_table`] returned, because it can't be read. Written samples stay in
-    /// the page, and the page does not ask for the table again.
+    /// Skips the rest of the table that [`Self::next_table`] returned, because it can't be read.
+    /// Written samples stay in the page, and the page does not ask for the table again.
     pub fn abandon(&mut self) {
         if let Some(walk) = self.walk.take() {
             self.tables[walk.table].abandoned = true;
@@ -296,12 +357,22 @@ impl PageEncoder {
 
     fn end_table(&mut self, out: &mut Vec<u8>) {
         while self.more(out) {}
-        let Some(TableWalk { table, member, mut count, ranking, total, beside, .. }) = self.walk.take()
+        let Some(TableWalk {
+            table,
+            member,
+            mut count,
+            ranking,
+            total,
+            beside,
+            ..
+        }) = self.walk.take()
         else {
             return;
         };
         self.ahead.keep(beside);
-        let sums = self.tables[table].sum.and_then(|sum| self.tables[sum].total.clone());
+        let sums = self.tables[table]
+            .sum
+            .and_then(|sum| self.tables[sum].total.clone());
         let table = &mut self.tables[table];
         table.total = table.total.take().or(total);
         if let Some(ranking) = ranking {
@@ -309,19 +380,32 @@ impl PageEncoder {
             count.surplus = largest.others();
             table.largest = Some(largest);
         }
-        if let Some(FamilyMember { family, value, histogram: Some(histograms) }) = member {
+        if let Some(FamilyMember {
+            family,
+            value,
+            histogram: Some(histograms),
+        }) = member
+        {
             let scale = table.series.samples.values[value].scale;
             let Family { name, kind, .. } = &self.families[family];
-            let sums = sums.as_ref().map(|sums| (sums, *kind == FamilyKind::GaugeHistogram));
+            let sums = sums
+                .as_ref()
+                .map(|sums| (sums, *kind == FamilyKind::GaugeHistogram));
             histogram::write(&histograms, name, &table.series, scale, sums, out);
         }
         table.count.get_or_insert(count);
     }
 
-    /// Ends the page. Returns the number of omitted numbers and texts of each probe, in the order in which the probes
-    /// were added.
+    /// Ends the page. Returns the number of omitted numbers and texts of each probe, in the order
+    /// in which the probes were added.
     pub fn finish(&mut self, out: &mut Vec<u8>) -> Vec<u64> {
-        for PageTable { series, account, count, .. } in &self.tables {
+        for PageTable {
+            series,
+            account,
+            count,
+            ..
+        } in &self.tables
+        {
             if let (Some(account), Some(count)) = (self.accounts.get_mut(*account), count) {
                 account.skipped = account.skipped.saturating_add(series.skipped(*count));
             }
@@ -330,7 +414,12 @@ impl PageEncoder {
         let counted = counted.filter_map(|table| Some((&table.series, table.count?)));
         fill::write(&counted.collect::<Vec<_>>(), out);
         out.extend_from_slice(SKIPPED.as_bytes());
-        for Account { labels, before, skipped } in &self.accounts {
+        for Account {
+            labels,
+            before,
+            skipped,
+        } in &self.accounts
+        {
             out.extend_from_slice(b"twinprobe_export_skipped_total");
             out.extend_from_slice(labels.as_bytes());
             out.push(b' ');
@@ -338,21 +427,43 @@ impl PageEncoder {
             out.push(b'\n');
         }
         out.extend_from_slice(b"# EOF\n");
-        self.accounts.iter().map(|account| account.skipped).collect()
+        self.accounts
+            .iter()
+            .map(|account| account.skipped)
+            .collect()
     }
 }
 
-/// Returns the walk that must come before the samples of a table in a family. That walk finds the largest rows, or
-/// computes the sum.
+/// Returns the walk that must come before the samples of a table in a family. That walk finds the
+/// largest rows, or computes the sum.
 fn first(tables: &[PageTable], at: usize, family: &Family) -> Option<TableWalk> {
     let table = &tables[at];
     if table.largest.is_none() && !table.abandoned && table.series.is_limited() {
-        let (ranking, seen) = (Some(Ranking::default()), WalkedKeys::for_walk(&table.series));
-        return Some(TableWalk { table: at, ranking, seen, ..TableWalk::default() });
+        let (ranking, seen) = (
+            Some(Ranking::default()),
+            WalkedKeys::for_walk(&table.series),
+        );
+        return Some(TableWalk {
+            table: at,
+            ranking,
+            seen,
+            ..TableWalk::default()
+        });
     }
     let sum = table.sum.filter(|_| family.kind.is_histogram())?;
-    let PageTable { total: None, abandoned: false, .. } = tables[sum] else { return None };
-    Some(TableWalk { table: sum, total: Some(HistogramSums::new()), ..TableWalk::default() })
+    let PageTable {
+        total: None,
+        abandoned: false,
+        ..
+    } = tables[sum]
+    else {
+        return None;
+    };
+    Some(TableWalk {
+        table: sum,
+        total: Some(HistogramSums::new()),
+        ..TableWalk::default()
+    })
 }
 
 /// Writes the metadata of a family, which come before its samples.
@@ -360,7 +471,10 @@ fn metadata(family: &Family, tables: &[PageTable], out: &mut Vec<u8>) {
     for part in ["# TYPE ", family.base(), " ", family.kind.name(), "\n"] {
         out.extend_from_slice(part.as_bytes());
     }
-    let mut helps = family.members.iter().map(|(table, _)| &*tables[*table].series.metric.help);
+    let mut helps = family
+        .members
+        .iter()
+        .map(|(table, _)| &*tables[*table].series.metric.help);
     if let Some(help) = helps.find(|help| !help.is_empty()) {
         for part in ["# HELP ", family.base(), " "] {
             out.extend_from_slice(part.as_bytes());
@@ -370,8 +484,8 @@ fn metadata(family: &Family, tables: &[PageTable], out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the samples of prepared rows, or counts them in a histogram, from `row` until a chunk is full.
-/// Returns the next row.
+/// Writes the samples of prepared rows, or counts them in a histogram, from `row` until a chunk is
+/// full. Returns the next row.
 fn write(
     families: &[Family],
     walk: &mut TableWalk,
@@ -381,7 +495,14 @@ fn write(
     out: &mut Vec<u8>,
 ) -> usize {
     let len = series.len(rows);
-    let Some(FamilyMember { family, value, histogram }) = &mut walk.member else { return len };
+    let Some(FamilyMember {
+        family,
+        value,
+        histogram,
+    }) = &mut walk.member
+    else {
+        return len;
+    };
     let value = &series.samples.values[*value];
     if let Some(histograms) = histogram {
         histogram::add(histograms, series, &value.leaf, rows);

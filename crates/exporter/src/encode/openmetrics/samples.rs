@@ -1,5 +1,5 @@
-//! The labels and samples of a metric: the parts of its keys that become labels, and the parts of its values that
-//! become samples.
+//! The labels and samples of a metric: the parts of its keys that become labels, and the parts of
+//! its values that become samples.
 
 use twinprobe_ebpf_common::{Layout, MapFamily, MergeRule, MergeRules};
 
@@ -19,21 +19,23 @@ use twinprobe_ebpf_common::field::plan::{FieldPlan, Plan, Scalar};
 pub const INTERFACE: &str = "interface";
 /// The most labels that a key may have. A key of more parts is written in hex, as one label.
 const MAX_LABELS: usize = 64;
-/// The longest name of a family, in bytes. Numbers with a longer name (in nested structs with long names) are left out.
+/// The longest name of a family, in bytes. Numbers with a longer name (in nested structs with long
+/// names) are left out.
 const MAX_NAME_LEN: usize = 512;
 
 /// The labels and samples of a metric, which are computed once.
 #[derive(Debug)]
 pub struct Samples {
-    /// The parts of the key that become labels, each with the beginning of the label's text: `,name="`.
+    /// The parts of the key that become labels, each with the beginning of the label's text:
+    /// `,name="`.
     pub keys: Vec<FieldPlan<String>>,
     /// The beginnings of these labels' texts, ready to be written.
     pub starts: Vec<Fragment>,
-    /// The bits of the key that no label shows, and the beginning of the label for these bits, which is written if any
-    /// of them is set.
+    /// The bits of the key that no label shows, and the beginning of the label for these bits,
+    /// which is written if any of them is set.
     pub padding: (Padding, String),
-    /// The samples of each value. Empty for queues and stacks: their values have no key to tell them apart, and are
-    /// freed once they were read.
+    /// The samples of each value. Empty for queues and stacks: their values have no key to tell
+    /// them apart, and are freed once they were read.
     pub values: Vec<FamilySamples>,
     /// The number of parts of each value that become no samples.
     pub unfit: u64,
@@ -52,7 +54,8 @@ pub struct FamilySamples {
     pub family: String,
     /// The factor of the numbers to the base unit.
     pub scale: Scale,
-    /// The path of the field in the value, as rules of `merge` name the field; empty for a value without fields.
+    /// The path of the field in the value, as rules of `merge` name the field; empty for a value
+    /// without fields.
     pub field: String,
     /// True if the numbers can belong to a counter: they are neither negative nor names.
     pub counts: bool,
@@ -84,13 +87,19 @@ impl FamilySamples {
 }
 
 fn elements(arrays: &[Dimension]) -> u64 {
-    arrays.iter().fold(1, |count, array| count.saturating_mul(array.len as u64))
+    arrays
+        .iter()
+        .fold(1, |count, array| count.saturating_mul(array.len as u64))
 }
 
 impl Samples {
-    /// Computes the labels and samples. `value` is the layout of the shown values, and `configured` are the
-    /// names of labels that the samples have beside their own.
-    pub fn new<'a>(metric: &Metric, value: &Layout, configured: impl Iterator<Item = &'a String>) -> Self {
+    /// Computes the labels and samples. `value` is the layout of the shown values, and `configured`
+    /// are the names of labels that the samples have beside their own.
+    pub fn new<'a>(
+        metric: &Metric,
+        value: &Layout,
+        configured: impl Iterator<Item = &'a String>,
+    ) -> Self {
         let layout = &*metric.layout;
         let (keys, starts, values) = Default::default();
         let padding = (Padding::of_parts::<String>(0, &[]), String::new());
@@ -105,10 +114,22 @@ impl Samples {
             by: 0,
         };
         let plan = Plan::new(value, str::to_owned);
-        let subsystem = metric.series.subsystem.as_ref().map(|name| format!("{name}_")).unwrap_or_default();
+        let subsystem = metric
+            .series
+            .subsystem
+            .as_ref()
+            .map(|name| format!("{name}_"))
+            .unwrap_or_default();
         let path = metric_name(&format!("{subsystem}{}", metric.name));
         let (field, arrays) = (String::new(), Vec::new());
-        let mut walk = LayoutWalk { metric, samples: &mut samples, path, field, arrays, is_item: false };
+        let mut walk = LayoutWalk {
+            metric,
+            samples: &mut samples,
+            path,
+            field,
+            arrays,
+            is_item: false,
+        };
         walk.value(&plan, 0, value.size, None);
         if layout.kind.family() == MapFamily::Fifo {
             samples.unfit = samples.unfit.saturating_add(samples.fit());
@@ -129,7 +150,13 @@ impl Samples {
             let whole = metric.series.key_label.as_deref().unwrap_or("key");
             if split_key(&plan, whole, "", 0, size, None, keys).is_none() || keys.is_empty() {
                 let (label, plan) = (whole.to_owned(), Plan::Blob { size });
-                *keys = vec![FieldPlan { label, offset: 0, size, bits: None, plan }];
+                *keys = vec![FieldPlan {
+                    label,
+                    offset: 0,
+                    size,
+                    bits: None,
+                    plan,
+                }];
             }
             if metric.series.key_label.is_none() {
                 name_interface(keys);
@@ -144,7 +171,8 @@ impl Samples {
         samples
     }
 
-    /// Returns the place of the value that has this path, or else of the first counter, or else of the first number.
+    /// Returns the place of the value that has this path, or else of the first counter, or else of
+    /// the first number.
     fn by(&self, path: Option<&str>) -> usize {
         let place = |is_it: &dyn Fn(&FamilySamples) -> bool| self.values.iter().position(is_it);
         let is_counter = |value: &FamilySamples| value.counts && value.join.rule == MergeRule::Sum;
@@ -158,27 +186,41 @@ impl Samples {
         if per_cpu {
             names.push("cpu".to_owned());
         }
-        let depth = self.values.iter().map(|value| value.arrays.len()).max().unwrap_or(0);
+        let depth = self
+            .values
+            .iter()
+            .map(|value| value.arrays.len())
+            .max()
+            .unwrap_or(0);
         names.extend((0..depth).map(dimension));
         names
     }
 
     /// Tells whether the key names the interface.
     pub fn has_interface(&self) -> bool {
-        self.keys
-            .iter()
-            .any(|key| key.label.strip_prefix(',').and_then(|key| key.strip_suffix("=\"")) == Some(INTERFACE))
+        self.keys.iter().any(|key| {
+            key.label
+                .strip_prefix(',')
+                .and_then(|key| key.strip_suffix("=\""))
+                == Some(INTERFACE)
+        })
     }
 
     /// Returns the number of samples that each value has, in all families together.
     pub fn fit(&self) -> u64 {
-        self.values.iter().fold(0, |count, value| count.saturating_add(value.count()))
+        self.values
+            .iter()
+            .fold(0, |count, value| count.saturating_add(value.count()))
     }
 }
 
 /// Returns the label of an array: `index` for the outermost, then `index1` and so on.
 fn dimension(depth: usize) -> String {
-    if depth == 0 { "index".to_owned() } else { format!("index{depth}") }
+    if depth == 0 {
+        "index".to_owned()
+    } else {
+        format!("index{depth}")
+    }
 }
 
 /// Returns a valid label name that no other label has.
@@ -197,11 +239,18 @@ fn unique(name: &str, taken: &mut Vec<String>) -> String {
     candidate
 }
 
-/// Gives a part of a key the name `interface` if it is the only interface among the parts: the map then has
-/// an entry for each interface.
+/// Gives a part of a key the name `interface` if it is the only interface among the parts: the map
+/// then has an entry for each interface.
 fn name_interface(keys: &mut [FieldPlan<String>]) {
-    let is_interface =
-        |key: &&mut FieldPlan<String>| matches!(key.plan, Plan::Scalar { kind: Scalar::Ifindex, .. });
+    let is_interface = |key: &&mut FieldPlan<String>| {
+        matches!(
+            key.plan,
+            Plan::Scalar {
+                kind: Scalar::Ifindex,
+                ..
+            }
+        )
+    };
     if keys.iter().all(|key| key.label != INTERFACE)
         && let [one] = &mut keys.iter_mut().filter(is_interface).collect::<Vec<_>>()[..]
     {
@@ -226,7 +275,13 @@ impl LayoutWalk<'_> {
     fn value(&mut self, plan: &Plan<String>, offset: usize, size: usize, bits: Option<Bits>) {
         match plan {
             Plan::Scalar { kind, .. } => {
-                let leaf = Leaf { kind: LeafKind::of(kind), tag: (), offset, size, bits };
+                let leaf = Leaf {
+                    kind: LeafKind::of(kind),
+                    tag: (),
+                    offset,
+                    size,
+                    bits,
+                };
                 let meaning = Meaning::of(Some(kind), &self.field, leaf.width(), self.is_item);
                 let counts = meaning == Meaning::Quantity
                     && matches!(kind, Scalar::Unsigned | Scalar::Decimal { signed: false });
@@ -238,7 +293,13 @@ impl LayoutWalk<'_> {
                 self.leaf(leaf, counts, meaning, time);
             }
             Plan::Float { .. } => {
-                let leaf = Leaf { kind: LeafKind::Float, tag: (), offset, size, bits: None };
+                let leaf = Leaf {
+                    kind: LeafKind::Float,
+                    tag: (),
+                    offset,
+                    size,
+                    bits: None,
+                };
                 let meaning = Meaning::of(None, &self.field, leaf.width(), self.is_item);
                 self.leaf(leaf, false, meaning, None);
             }
@@ -257,15 +318,28 @@ impl LayoutWalk<'_> {
                 }
                 self.is_item = is_item;
             }
-            Plan::Array { element, stride, len } => {
+            Plan::Array {
+                element,
+                stride,
+                len,
+            } => {
                 let prefix = format!(",{}=\"", dimension(self.arrays.len()));
-                self.arrays.push(Dimension { prefix, stride: *stride, len: *len });
+                self.arrays.push(Dimension {
+                    prefix,
+                    stride: *stride,
+                    len: *len,
+                });
                 let is_item = std::mem::replace(&mut self.is_item, true);
                 self.value(element, offset, *stride, None);
                 self.is_item = is_item;
                 self.arrays.pop();
             }
-            Plan::Text { .. } | Plan::Blob { .. } | Plan::Ipv4 | Plan::Ip | Plan::Mac | Plan::Prefix(_) => {
+            Plan::Text { .. }
+            | Plan::Blob { .. }
+            | Plan::Ipv4
+            | Plan::Ip
+            | Plan::Mac
+            | Plan::Prefix(_) => {
                 self.unfit();
             }
         }
@@ -281,9 +355,20 @@ impl LayoutWalk<'_> {
         };
         let (field, arrays) = (self.field.clone(), self.arrays.clone());
         let rules = self.metric.series.merge.as_ref();
-        let join = rules.unwrap_or(&MergeRules::default()).join(&self.field, meaning);
+        let join = rules
+            .unwrap_or(&MergeRules::default())
+            .join(&self.field, meaning);
         let merge = rules.map(|_| join.rule);
-        self.samples.values.push(FamilySamples { family, scale, field, counts, merge, join, leaf, arrays });
+        self.samples.values.push(FamilySamples {
+            family,
+            scale,
+            field,
+            counts,
+            merge,
+            join,
+            leaf,
+            arrays,
+        });
     }
 
     fn unfit(&mut self) {
@@ -291,8 +376,8 @@ impl LayoutWalk<'_> {
     }
 }
 
-/// Adds the parts of a key, each with its name; `None` if there are too many parts, or if a part's name is too long. A
-/// key without parts gets the name `whole`.
+/// Adds the parts of a key, each with its name; `None` if there are too many parts, or if a part's
+/// name is too long. A key without parts gets the name `whole`.
 fn split_key(
     plan: &Plan<String>,
     whole: &str,
@@ -305,15 +390,45 @@ fn split_key(
     let name = if path.is_empty() { whole } else { path };
     match plan {
         Plan::Struct(fields) => fields.iter().try_for_each(|field| {
-            let below = if path.is_empty() { field.label.clone() } else { format!("{path}_{}", field.label) };
-            split_key(&field.plan, whole, &below, offset + field.offset, field.size, field.bits, parts)
+            let below = if path.is_empty() {
+                field.label.clone()
+            } else {
+                format!("{path}_{}", field.label)
+            };
+            split_key(
+                &field.plan,
+                whole,
+                &below,
+                offset + field.offset,
+                field.size,
+                field.bits,
+                parts,
+            )
         }),
-        Plan::Array { element, stride, len } => (0..*len).try_for_each(|index| {
+        Plan::Array {
+            element,
+            stride,
+            len,
+        } => (0..*len).try_for_each(|index| {
             let name = format!("{name}_{index}");
-            split_key(element, whole, &name, offset + index * stride, *stride, None, parts)
+            split_key(
+                element,
+                whole,
+                &name,
+                offset + index * stride,
+                *stride,
+                None,
+                parts,
+            )
         }),
         plan => {
-            parts.push(FieldPlan { label: name.to_owned(), offset, size, bits, plan: plan.clone() });
+            parts.push(FieldPlan {
+                label: name.to_owned(),
+                offset,
+                size,
+                bits,
+                plan: plan.clone(),
+            });
             (parts.len() <= MAX_LABELS && name.len() <= MAX_NAME_LEN).then_some(())
         }
     }
@@ -325,7 +440,8 @@ pub mod tests {
 
     use super::*;
 
-    /// Returns the layout of a struct of bytes with these names, and padding after them up to the size.
+    /// Returns the layout of a struct of bytes with these names, and padding after them up to the
+    /// size.
     pub fn record(size: usize, names: &[&str]) -> Layout {
         let member = |(index, name): (usize, &&str)| Member {
             name: (*name).to_owned(),
@@ -334,31 +450,69 @@ pub mod tests {
             layout: Layout::unsigned(1),
         };
         let members = names.iter().enumerate().map(member).collect();
-        Layout { size, shape: Shape::Struct(members), render: None }
+        Layout {
+            size,
+            shape: Shape::Struct(members),
+            render: None,
+        }
     }
 
     fn samples(kind: MapKind, key: Layout, value: Layout) -> Samples {
-        let metric = Metric::example("m", TableLayout { kind, key, value, slots: 1, inner: None });
+        let metric = Metric::example(
+            "m",
+            TableLayout {
+                kind,
+                key,
+                value,
+                slots: 1,
+                inner: None,
+            },
+        );
         Samples::new(&metric, &metric.layout.value, ["site".to_owned()].iter())
     }
 
     #[test]
     fn keys_become_labels_that_no_other_label_has() {
         let key = record(5, &["probe", "key_probe", "a$b", "a_b", "site"]);
-        let labels: Vec<String> =
-            samples(MapKind::Hash, key, Layout::unsigned(1)).keys.into_iter().map(|key| key.label).collect();
-        let expected = [",key_probe=\"", ",key_key_probe=\"", ",a_b=\"", ",key_a_b=\"", ",key_site=\""];
+        let labels: Vec<String> = samples(MapKind::Hash, key, Layout::unsigned(1))
+            .keys
+            .into_iter()
+            .map(|key| key.label)
+            .collect();
+        let expected = [
+            ",key_probe=\"",
+            ",key_key_probe=\"",
+            ",a_b=\"",
+            ",key_a_b=\"",
+            ",key_site=\"",
+        ];
         assert_eq!(labels, expected);
         let many: Vec<String> = (0..=MAX_LABELS).map(|index| format!("m{index}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        let labels = samples(MapKind::Hash, record(many.len(), &many), Layout::unsigned(1)).keys;
-        assert_eq!((labels.len(), &*labels[0].label), (1, ",key=\""), "too many parts are one label");
+        let labels = samples(
+            MapKind::Hash,
+            record(many.len(), &many),
+            Layout::unsigned(1),
+        )
+        .keys;
+        assert_eq!(
+            (labels.len(), &*labels[0].label),
+            (1, ",key=\""),
+            "too many parts are one label"
+        );
     }
 
     #[test]
     fn each_number_of_a_value_has_a_family() {
-        let list = Shape::Array { element: Box::new(record(2, &["x", "y"])), len: 3 };
-        let value = Layout { size: 6, shape: list, render: None };
+        let list = Shape::Array {
+            element: Box::new(record(2, &["x", "y"])),
+            len: 3,
+        };
+        let value = Layout {
+            size: 6,
+            shape: list,
+            render: None,
+        };
         let samples = samples(MapKind::Hash, Layout::unsigned(4), value);
         let families: Vec<&str> = samples.values.iter().map(|value| &*value.family).collect();
         assert_eq!(families, ["m_x", "m_y"]);

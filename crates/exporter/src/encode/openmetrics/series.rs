@@ -24,13 +24,14 @@ pub struct MetricSeries {
     /// The metric in the form that has one table: a map of maps is flattened.
     pub metric: Arc<Metric>,
     pub samples: Arc<Samples>,
-    /// The first labels of every sample: `{probe="flows",direction="ingress",interface="eth0"`, then the labels of the
-    /// configuration.
+    /// The first labels of every sample: `{probe="flows",direction="ingress",interface="eth0"`,
+    /// then the labels of the configuration.
     pub labels: String,
     /// The labels without the interface, for numbers about a map.
     pub map_labels: String,
     pub context: Arc<Context>,
-    /// The layout of the values into which the values of all CPUs are folded; `None` if nothing is folded.
+    /// The layout of the values into which the values of all CPUs are folded; `None` if nothing is
+    /// folded.
     folded: Option<Arc<Folded>>,
     /// The number of numbers in each row that belong to no family.
     pub nameless: u64,
@@ -45,14 +46,15 @@ pub struct Count {
     pub duplicates: usize,
     /// The rows beyond the limit of the metric, which share one sample.
     pub surplus: usize,
-    /// The entries of the map. For a map of maps, `entries` counts the outer map, while `rows` counts the inner maps.
+    /// The entries of the map. For a map of maps, `entries` counts the outer map, while `rows`
+    /// counts the inner maps.
     pub entries: usize,
 }
 
 impl MetricSeries {
-    /// Makes the series. `configured` are the labels of the probe's configuration, which stay the same for the life of
-    /// `metric`. `interfaces` are the sources of the numbers. If there is only one, it becomes a label,
-    /// unless the key or the configuration has such a label.
+    /// Makes the series. `configured` are the labels of the probe's configuration, which stay the
+    /// same for the life of `metric`. `interfaces` are the sources of the numbers. If there is only
+    /// one, it becomes a label, unless the key or the configuration has such a label.
     pub fn new(
         probe: &str,
         configured: &BTreeMap<String, String>,
@@ -63,28 +65,52 @@ impl MetricSeries {
         let original = Arc::clone(metric);
         let metric = flat(metric);
         let folded = Folded::of(&metric, &metric.layout);
-        let value = folded.as_ref().map_or(&metric.layout.value, |folded| &folded.value);
-        let samples = metric.cache().get(|| Samples::new(&metric, value, configured.keys()));
+        let value = folded
+            .as_ref()
+            .map_or(&metric.layout.value, |folded| &folded.value);
+        let samples = metric
+            .cache()
+            .get(|| Samples::new(&metric, value, configured.keys()));
         let labels = |interface: Option<&String>| {
             let mut labels = b"{probe=\"".to_vec();
             escaped(&mut labels, probe);
             label(&mut labels, "direction", metric.direction.name());
-            interface.iter().for_each(|interface| label(&mut labels, INTERFACE, interface));
-            configured.iter().for_each(|(name, value)| label(&mut labels, name, value));
+            interface
+                .iter()
+                .for_each(|interface| label(&mut labels, INTERFACE, interface));
+            configured
+                .iter()
+                .for_each(|(name, value)| label(&mut labels, name, value));
             labels.push(b'"');
             String::from_utf8_lossy(&labels).into_owned()
         };
         let has_own = configured.contains_key(INTERFACE) || samples.has_interface();
-        let interface = if let [only] = interfaces { Some(only).filter(|_| !has_own) } else { None };
+        let interface = if let [only] = interfaces {
+            Some(only).filter(|_| !has_own)
+        } else {
+            None
+        };
         let (labels, map_labels) = (labels(interface), labels(None));
-        Self { original, metric, samples, labels, map_labels, context, folded, nameless: 0 }
+        Self {
+            original,
+            metric,
+            samples,
+            labels,
+            map_labels,
+            context,
+            folded,
+            nameless: 0,
+        }
     }
 
-    /// Prepares raw rows for the other functions: maps of maps become one table, and PERCPU values are aggregated.
+    /// Prepares raw rows for the other functions: maps of maps become one table, and PERCPU values
+    /// are aggregated.
     pub fn prepare<'a>(&self, rows: Cow<'a, RawTable>) -> Cow<'a, RawTable> {
         let rows = flatten(&self.original, rows);
         let layout = &*self.metric.layout;
-        let Some(mut folder) = Folder::of(&self.metric, layout) else { return rows };
+        let Some(mut folder) = Folder::of(&self.metric, layout) else {
+            return rows;
+        };
         let mut folded = RawTable::default();
         for (key, value) in rows.entries(layout) {
             folded.keys.extend_from_slice(key);
@@ -94,7 +120,10 @@ impl MetricSeries {
     }
 
     fn value_stride(&self) -> usize {
-        self.folded.as_ref().map_or_else(|| self.metric.layout.value_stride(), |folded| folded.value.size)
+        self.folded.as_ref().map_or_else(
+            || self.metric.layout.value_stride(),
+            |folded| folded.value.size,
+        )
     }
 
     /// Returns the number of prepared rows.
@@ -104,13 +133,20 @@ impl MetricSeries {
             return rows.len(layout);
         }
         // The values have no bytes if their type has none, as a malformed layout may claim.
-        rows.values.len().checked_div(self.value_stride()).unwrap_or(0)
+        rows.values
+            .len()
+            .checked_div(self.value_stride())
+            .unwrap_or(0)
     }
 
     /// Returns the key of a prepared row; empty if the map has no keys.
     pub fn key<'a>(&self, rows: &'a RawTable, row: usize) -> &'a [u8] {
         let layout = &*self.metric.layout;
-        if layout.kind.has_keys() { &rows.keys[row * layout.key.size..][..layout.key.size] } else { &[] }
+        if layout.kind.has_keys() {
+            &rows.keys[row * layout.key.size..][..layout.key.size]
+        } else {
+            &[]
+        }
     }
 
     /// Returns the bytes of all values of a prepared row.
@@ -126,7 +162,11 @@ impl MetricSeries {
 
     /// Splits the bytes that [`Self::value`] returns into values.
     pub fn slots_of<'a>(&self, value: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let slot = if self.folded.is_some() { self.value_stride() } else { self.metric.layout.slot_stride() };
+        let slot = if self.folded.is_some() {
+            self.value_stride()
+        } else {
+            self.metric.layout.slot_stride()
+        };
         value.chunks_exact(slot).take(self.cpus())
     }
 
@@ -142,7 +182,11 @@ impl MetricSeries {
 
     /// Returns the number of values of a prepared row.
     pub fn cpus(&self) -> usize {
-        if self.is_percpu() { self.metric.layout.slots } else { 1 }
+        if self.is_percpu() {
+            self.metric.layout.slots
+        } else {
+            1
+        }
     }
 
     /// Returns the part of a key that names the interface; empty if keys name no interface.
@@ -152,9 +196,11 @@ impl MetricSeries {
 
     /// Appends the label for the name that [`Self::interface`] returned.
     pub fn interface_label(&self, interface: &[u8], out: &mut Vec<u8>) {
-        if let (Some(field), Some(start), false) =
-            (self.samples.keys.first(), self.samples.starts.first(), interface.is_empty())
-        {
+        if let (Some(field), Some(start), false) = (
+            self.samples.keys.first(),
+            self.samples.starts.first(),
+            interface.is_empty(),
+        ) {
             start.push_to(out);
             Decoder::new(&self.context).key_part(field, interface, &mut Labels(out));
             out.push(b'"');
@@ -172,7 +218,9 @@ impl MetricSeries {
         if padding.is_set(key) {
             let mut digits = String::new();
             hex(&mut digits, &padding.bytes(key));
-            [start.as_str(), &digits, "\""].iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
+            [start.as_str(), &digits, "\""]
+                .iter()
+                .for_each(|part| out.extend_from_slice(part.as_bytes()));
         }
     }
 
@@ -219,7 +267,8 @@ impl MetricSeries {
     }
 }
 
-/// Writes the samples of one row with several values in a family; `labels` are the labels of its key.
+/// Writes the samples of one row with several values in a family; `labels` are the labels of its
+/// key.
 fn samples(
     start: &[u8],
     series: &MetricSeries,
@@ -249,7 +298,12 @@ fn samples(
 /// Ends the labels of a sample, and writes the number of the sample.
 fn end(value: &FamilySamples, bytes: &[u8], base: usize, context: &Context, out: &mut Vec<u8>) {
     out.extend_from_slice(b"} ");
-    value.scale.push(out, (value.leaf.kind, value.leaf.size), value.leaf.load(bytes, base), context);
+    value.scale.push(
+        out,
+        (value.leaf.kind, value.leaf.size),
+        value.leaf.load(bytes, base),
+        context,
+    );
     out.push(b'\n');
 }
 
@@ -260,7 +314,9 @@ pub fn each_item(
     labels: &mut Vec<u8>,
     sample: &mut impl FnMut(&[u8], usize),
 ) {
-    let Some((array, inner)) = arrays.split_first() else { return sample(labels, base) };
+    let Some((array, inner)) = arrays.split_first() else {
+        return sample(labels, base);
+    };
     let outer = labels.len();
     for index in 0..array.len {
         labels.extend_from_slice(array.prefix.as_bytes());
@@ -272,43 +328,4 @@ pub fn each_item(
 }
 
 #[cfg(test)]
-mod tests {
-    use twinprobe_ebpf_common::{Aggregation, Layout, MapKind, TableLayout};
-
-    use super::*;
-
-    fn series(agg: Option<Aggregation>) -> MetricSeries {
-        let (key, value) = (Layout::unsigned(1), Layout::unsigned(8));
-        let layout = TableLayout { kind: MapKind::PercpuHash, key, value, slots: 2, inner: None };
-        let metric = Metric::example("m", layout).with(|head| head.agg = agg);
-        MetricSeries::new(
-            "p\"",
-            &BTreeMap::new(),
-            &["eth0".to_owned()],
-            &Arc::new(metric.with(|head| head.direction = twinprobe_ebpf_common::Direction::Egress)),
-            Arc::default(),
-        )
-    }
-
-    #[test]
-    fn values_of_cpus_are_folded_or_stand_apart() {
-        let values: Vec<u8> = [1_u64, 2, 3, 4].iter().flat_map(|number| number.to_le_bytes()).collect();
-        let rows = RawTable { keys: vec![7, 8], values, ..RawTable::default() };
-        for (agg, expected) in [(None, vec![3, 4]), (Some(Aggregation::Sum), vec![7])] {
-            let series = series(agg);
-            assert_eq!(series.labels, r#"{probe="p\"",direction="egress",interface="eth0""#);
-            assert_eq!(series.map_labels, r#"{probe="p\"",direction="egress""#);
-            let rows = series.prepare(Cow::Borrowed(&rows));
-            let slots = series.slots(&rows, 1).map(|slot| slot[0]);
-            assert_eq!((series.len(&rows), slots.collect::<Vec<_>>()), (2, expected));
-            assert_eq!((series.key(&rows, 1), series.is_percpu()), (&[8][..], agg.is_none()));
-        }
-    }
-
-    #[test]
-    fn duplicates_and_numbers_without_a_family_are_counted_for_each_cpu() {
-        let series = MetricSeries { nameless: 1, ..series(None) };
-        let count = Count { rows: 6, duplicates: 2, surplus: 1, entries: 6 };
-        assert_eq!(series.skipped(count), 3 * 2 + 3 * 2);
-    }
-}
+mod tests;

@@ -12,7 +12,8 @@ pub fn metric_name(name: &str) -> String {
     legal(name, in_metric_name)
 }
 
-/// Returns a valid label name. Names that begin with `__` stay as they are, although they are reserved.
+/// Returns a valid label name. Names that begin with `__` stay as they are, although they are
+/// reserved.
 pub fn label_name(name: &str) -> String {
     legal(name, |c| c.is_ascii_alphanumeric() || c == '_')
 }
@@ -20,7 +21,10 @@ pub fn label_name(name: &str) -> String {
 /// Appends the name of a member to the name of its metric.
 pub fn push_name(path: &mut String, name: &str) {
     path.push('_');
-    path.extend(name.chars().map(|c| if in_metric_name(c) { c } else { '_' }));
+    path.extend(
+        name.chars()
+            .map(|c| if in_metric_name(c) { c } else { '_' }),
+    );
 }
 
 const fn in_metric_name(c: char) -> bool {
@@ -28,14 +32,18 @@ const fn in_metric_name(c: char) -> bool {
 }
 
 fn legal(name: &str, allowed: impl Fn(char) -> bool) -> String {
-    let mut legal: String = name.chars().map(|c| if allowed(c) { c } else { '_' }).collect();
+    let mut legal: String = name
+        .chars()
+        .map(|c| if allowed(c) { c } else { '_' })
+        .collect();
     if !legal.starts_with(|c: char| !c.is_ascii_digit()) {
         legal.insert(0, '_');
     }
     legal
 }
 
-/// Appends text that is in the quotes of a label value or in `# HELP`: both escape the same characters.
+/// Appends text that is in the quotes of a label value or in `# HELP`: both escape the same
+/// characters.
 pub fn escaped(out: &mut Vec<u8>, text: &str) {
     for &byte in text.as_bytes() {
         match byte {
@@ -46,8 +54,8 @@ pub fn escaped(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// Appends a number in the form of [`Leaf::load`](twinprobe_ebpf_common::field::leaf::Leaf::load); `size` is
-/// the leaf's size in bytes.
+/// Appends a number in the form of [`Leaf::load`](twinprobe_ebpf_common::field::leaf::Leaf::load);
+/// `size` is the leaf's size in bytes.
 pub fn number(out: &mut Vec<u8>, kind: LeafKind, size: usize, bits: u128) {
     match kind {
         LeafKind::Number { signed: true, .. } => integer(out, bits.cast_signed()),
@@ -71,7 +79,8 @@ pub fn integer(out: &mut Vec<u8>, number: impl itoa::Integer) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Appends the bound of a bucket, in the canonical form of the specification: `7.0`, `1.048575e+06`, `3e-09`.
+/// Appends the bound of a bucket, in the canonical form of the specification: `7.0`,
+/// `1.048575e+06`, `3e-09`.
 pub fn bound(out: &mut Vec<u8>, bound: f64) {
     // Writing to a Vec does not fail.
     let _ = if (1e-4..1e6).contains(&bound) {
@@ -79,7 +88,9 @@ pub fn bound(out: &mut Vec<u8>, bound: f64) {
     } else {
         let text = format!("{bound:e}");
         let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
+        let (sign, exponent) = exponent
+            .strip_prefix('-')
+            .map_or(('+', exponent), |digits| ('-', digits));
         write!(out, "{mantissa}e{sign}{exponent:0>2}")
     };
 }
@@ -154,9 +165,22 @@ mod tests {
             bound(&mut out, number);
             String::from_utf8(out).expect("ASCII")
         };
-        let bounds = [1.0, 524_287.0, 1_048_575.0, 18_446_744_073_709_551_616.0, 1.023e-6, 0.004_194_303];
-        let expected =
-            ["1.0", "524287.0", "1.048575e+06", "1.8446744073709552e+19", "1.023e-06", "0.004194303"];
+        let bounds = [
+            1.0,
+            524_287.0,
+            1_048_575.0,
+            18_446_744_073_709_551_616.0,
+            1.023e-6,
+            0.004_194_303,
+        ];
+        let expected = [
+            "1.0",
+            "524287.0",
+            "1.048575e+06",
+            "1.8446744073709552e+19",
+            "1.023e-06",
+            "0.004194303",
+        ];
         assert_eq!(bounds.map(text), expected);
     }
 }

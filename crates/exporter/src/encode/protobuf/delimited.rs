@@ -9,8 +9,8 @@ use super::message::{
 use super::native;
 use crate::encode::openmetrics::names::family::TOTAL;
 
-/// The number of bytes after which a family continues in another message of the same name, so that memory does not grow with
-/// the number of its series.
+/// The number of bytes after which a family continues in another message of the same name, so that
+/// memory does not grow with the number of its series.
 const MOST: usize = 4 << 20;
 
 /// The conversion of a page, part by part. Each part has whole lines.
@@ -38,7 +38,10 @@ impl Delimited {
 
     fn metadata(&mut self, line: &str, out: &mut Vec<u8>) {
         let mut parts = line.splitn(3, ' ');
-        let (keyword, base) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let (keyword, base) = (
+            parts.next().unwrap_or_default(),
+            parts.next().unwrap_or_default(),
+        );
         let rest = parts.next().unwrap_or_default();
         if base != self.base {
             self.end(out);
@@ -60,25 +63,46 @@ impl Delimited {
     }
 
     fn sample(&mut self, text: &str, out: &mut Vec<u8>) {
-        let Some(mut line) = SampleLine::parse(text) else { return };
+        let Some(mut line) = SampleLine::parse(text) else {
+            return;
+        };
         let kind = self.family.kind();
         if matches!(kind, TypeNumber::Histogram | TypeNumber::GaugeHistogram) {
-            let bound = line.take("le").map(|bound| bound.parse().unwrap_or(f64::INFINITY));
-            let is_same = self.family.metrics.last().is_some_and(|last| last.labels == line.labels);
+            let bound = line
+                .take("le")
+                .map(|bound| bound.parse().unwrap_or(f64::INFINITY));
+            let is_same = self
+                .family
+                .metrics
+                .last()
+                .is_some_and(|last| last.labels == line.labels);
             if !is_same {
                 self.pass_on(out);
                 let histogram = Some(HistogramMessage::default());
                 let labels = std::mem::take(&mut line.labels);
-                self.family.metrics.push(SampleMessage { labels, histogram, ..SampleMessage::default() });
+                self.family.metrics.push(SampleMessage {
+                    labels,
+                    histogram,
+                    ..SampleMessage::default()
+                });
             }
-            let last = self.family.metrics.last_mut().and_then(|last| last.histogram.as_mut());
+            let last = self
+                .family
+                .metrics
+                .last_mut()
+                .and_then(|last| last.histogram.as_mut());
             if let (Some(histogram), Some(ending)) = (last, line.name.strip_prefix(&self.base)) {
                 add(histogram, ending, bound, &line);
             }
         } else if self.family.name.as_deref() == Some(&line.name) {
             self.pass_on(out);
-            let number = Some(NumberMessage { value: Some(line.value) });
-            let mut sample = SampleMessage { labels: line.labels, ..SampleMessage::default() };
+            let number = Some(NumberMessage {
+                value: Some(line.value),
+            });
+            let mut sample = SampleMessage {
+                labels: line.labels,
+                ..SampleMessage::default()
+            };
             match kind {
                 TypeNumber::Counter => sample.counter = number,
                 TypeNumber::Gauge => sample.gauge = number,
@@ -89,10 +113,14 @@ impl Delimited {
         self.waiting += text.len();
     }
 
-    /// Writes the samples that are not written yet if there are many of them. Other samples of the same family may follow.
+    /// Writes the samples that are not written yet if there are many of them. Other samples of the
+    /// same family may follow.
     fn pass_on(&mut self, out: &mut Vec<u8>) {
         if self.waiting >= MOST {
-            let next = FamilyMessage { metrics: Vec::new(), ..self.family.clone() };
+            let next = FamilyMessage {
+                metrics: Vec::new(),
+                ..self.family.clone()
+            };
             write(std::mem::replace(&mut self.family, next), out);
             self.waiting = 0;
         }
@@ -114,7 +142,10 @@ fn add(histogram: &mut HistogramMessage, ending: &str, bound: Option<f64>, line:
                 histogram.sample_count = Some(line.count);
             }
             let (cumulative_count, upper_bound) = (Some(line.count), Some(bound));
-            histogram.buckets.push(BucketMessage { cumulative_count, upper_bound });
+            histogram.buckets.push(BucketMessage {
+                cumulative_count,
+                upper_bound,
+            });
         }
         ("_count" | "_gcount", None) => histogram.sample_count = Some(line.count),
         ("_sum" | "_gsum", None) => histogram.sample_sum = Some(line.value),
@@ -128,7 +159,11 @@ fn write(mut family: FamilyMessage, out: &mut Vec<u8>) {
     if family.metrics.is_empty() {
         return;
     }
-    for histogram in family.metrics.iter_mut().filter_map(|sample| sample.histogram.as_mut()) {
+    for histogram in family
+        .metrics
+        .iter_mut()
+        .filter_map(|sample| sample.histogram.as_mut())
+    {
         native::fill_in(histogram);
         // Without a sum, the message has NaN: a missing field would mean 0.
         histogram.sample_sum.get_or_insert(f64::NAN);
@@ -175,17 +210,40 @@ mod tests {
     #[test]
     fn each_family_is_a_message() {
         let families = converted(&[PAGE]);
-        let named: Vec<_> = families.iter().map(|family| (family.name(), family.kind())).collect();
+        let named: Vec<_> = families
+            .iter()
+            .map(|family| (family.name(), family.kind()))
+            .collect();
         use TypeNumber::{Counter, Gauge, Histogram, Untyped};
-        assert_eq!(named, [("a_total", Counter), ("b", Untyped), ("c_info", Gauge), ("d", Histogram)]);
+        assert_eq!(
+            named,
+            [
+                ("a_total", Counter),
+                ("b", Untyped),
+                ("c_info", Gauge),
+                ("d", Histogram)
+            ]
+        );
         assert_eq!(families[0].help(), "Of \"a\"\n");
-        let counts: Vec<_> = families[0].metrics.iter().map(|m| m.counter.unwrap().value()).collect();
+        let counts: Vec<_> = families[0]
+            .metrics
+            .iter()
+            .map(|m| m.counter.unwrap().value())
+            .collect();
         assert_eq!(counts, [1.0, 2.0]);
         assert_eq!(families[1].metrics[0].untyped.unwrap().value(), -2.5);
         assert_eq!(families[2].metrics[0].gauge.unwrap().value(), 1.0);
-        let [one, two] = &families[3].metrics[..] else { panic!("{families:?}") };
-        let (one, two) = (one.histogram.as_ref().unwrap(), two.histogram.as_ref().unwrap());
-        assert_eq!((one.sample_count(), one.sample_sum(), one.buckets.len()), (5, 9.0, 3));
+        let [one, two] = &families[3].metrics[..] else {
+            panic!("{families:?}")
+        };
+        let (one, two) = (
+            one.histogram.as_ref().unwrap(),
+            two.histogram.as_ref().unwrap(),
+        );
+        assert_eq!(
+            (one.sample_count(), one.sample_sum(), one.buckets.len()),
+            (5, 9.0, 3)
+        );
         assert_eq!((one.zero_count(), &*one.positive_deltas), (2, &[3][..]));
         assert!(two.sample_sum().is_nan(), "no line has a sum");
     }
@@ -201,9 +259,17 @@ mod tests {
     fn a_large_family_goes_on_in_another_message() {
         let label = "v".repeat(MOST / 2);
         let sample = |n| format!("a{{x=\"{n}{label}\"}} {n}\n");
-        let page = format!("# TYPE a gauge\n{}{}{}# EOF\n", sample(1), sample(2), sample(3));
+        let page = format!(
+            "# TYPE a gauge\n{}{}{}# EOF\n",
+            sample(1),
+            sample(2),
+            sample(3)
+        );
         let families = converted(&[&page]);
-        let counts: Vec<_> = families.iter().map(|family| (family.name(), family.metrics.len())).collect();
+        let counts: Vec<_> = families
+            .iter()
+            .map(|family| (family.name(), family.metrics.len()))
+            .collect();
         assert_eq!(counts, [("a", 2), ("a", 1)]);
     }
 }

@@ -25,13 +25,23 @@ impl SampleLine {
         // The text after the number is an exemplar, which has no place here.
         let number = rest.trim_start().split(' ').next()?;
         let value: f64 = number.parse().ok()?;
-        let count = number.parse().unwrap_or(if value > 0.0 { value as u64 } else { 0 });
-        Some(Self { name: name.to_owned(), labels, value, count })
+        let count = number
+            .parse()
+            .unwrap_or(if value > 0.0 { value as u64 } else { 0 });
+        Some(Self {
+            name: name.to_owned(),
+            labels,
+            value,
+            count,
+        })
     }
 
     /// Removes the label of this name, and returns its value.
     pub fn take(&mut self, name: &str) -> Option<String> {
-        let at = self.labels.iter().position(|label| label.name.as_deref() == Some(name))?;
+        let at = self
+            .labels
+            .iter()
+            .position(|label| label.name.as_deref() == Some(name))?;
         self.labels.remove(at).value
     }
 }
@@ -46,7 +56,10 @@ fn labels(mut rest: &str) -> Option<(Vec<LabelMessage>, &str)> {
         }
         let (name, quoted) = rest.split_once("=\"")?;
         let (value, behind) = unescaped(quoted, Some('"'));
-        labels.push(LabelMessage { name: Some(name.to_owned()), value: Some(value) });
+        labels.push(LabelMessage {
+            name: Some(name.to_owned()),
+            value: Some(value),
+        });
         rest = behind;
     }
 }
@@ -76,8 +89,18 @@ mod tests {
     type Parsed = (String, Vec<(String, String)>, f64, u64);
 
     fn parsed(line: &str) -> Option<Parsed> {
-        let SampleLine { name, labels, value, count } = SampleLine::parse(line)?;
-        let pair = |label: LabelMessage| (label.name.unwrap_or_default(), label.value.unwrap_or_default());
+        let SampleLine {
+            name,
+            labels,
+            value,
+            count,
+        } = SampleLine::parse(line)?;
+        let pair = |label: LabelMessage| {
+            (
+                label.name.unwrap_or_default(),
+                label.value.unwrap_or_default(),
+            )
+        };
         Some((name, labels.into_iter().map(pair).collect(), value, count))
     }
 
@@ -85,9 +108,18 @@ mod tests {
     fn labels_and_numbers_are_read_as_they_were_written() {
         let none = Vec::new();
         assert_eq!(parsed("a 1"), Some(("a".into(), none.clone(), 1.0, 1)));
-        assert_eq!(parsed("a{} 0.25"), Some(("a".into(), none.clone(), 0.25, 0)));
-        assert_eq!(parsed("a 18446744073709551615"), Some(("a".into(), none, u64::MAX as f64, u64::MAX)));
-        let labels = vec![("x".into(), "a\"},\\\n b=\"1".into()), ("le".into(), "+Inf".into())];
+        assert_eq!(
+            parsed("a{} 0.25"),
+            Some(("a".into(), none.clone(), 0.25, 0))
+        );
+        assert_eq!(
+            parsed("a 18446744073709551615"),
+            Some(("a".into(), none, u64::MAX as f64, u64::MAX))
+        );
+        let labels = vec![
+            ("x".into(), "a\"},\\\n b=\"1".into()),
+            ("le".into(), "+Inf".into()),
+        ];
         let line = "a_bucket{x=\"a\\\"},\\\\\\n b=\\\"1\",le=\"+Inf\"} 7 # {trace=\"t\"} 0.5";
         assert_eq!(parsed(line), Some(("a_bucket".into(), labels, 7.0, 7)));
         for line in ["# EOF", "a", "a{x=\"1} 2", ""] {
@@ -99,7 +131,10 @@ mod tests {
     #[test]
     fn a_label_is_taken_once() {
         let mut line = SampleLine::parse("a{x=\"1\",le=\"2.0\"} 3").expect("a sample");
-        assert_eq!((line.take("le"), line.take("le")), (Some("2.0".into()), None));
+        assert_eq!(
+            (line.take("le"), line.take("le")),
+            (Some("2.0".into()), None)
+        );
         assert_eq!(line.labels.len(), 1);
     }
 }

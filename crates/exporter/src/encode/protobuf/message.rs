@@ -1,5 +1,5 @@
-//! The messages of `io.prometheus.client`, as far as a page needs them. The numbers of fields are those in `metrics.proto`
-//! of Prometheus.
+//! The messages of `io.prometheus.client`, as far as a page needs them. The numbers of fields are
+//! those in `metrics.proto` of Prometheus.
 
 use prost::{Enumeration, Message};
 
@@ -55,7 +55,8 @@ pub struct NumberMessage {
     pub value: Option<f64>,
 }
 
-/// Buckets with bounds. For native histograms there are also the counts of buckets whose bounds are powers of two.
+/// Buckets with bounds. For native histograms there are also the counts of buckets whose bounds are
+/// powers of two.
 #[derive(Clone, PartialEq, Message)]
 pub struct HistogramMessage {
     #[prost(uint64, optional, tag = "1")]

@@ -1,4 +1,5 @@
-//! The protobuf format of Prometheus, made of OpenMetrics: each family is a message with its length before it.
+//! The protobuf format of Prometheus, made of OpenMetrics: each family is a message with its length
+//! before it.
 
 pub mod delimited;
 pub mod line;

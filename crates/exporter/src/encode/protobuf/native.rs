@@ -1,22 +1,27 @@
 //! Native histograms of arrays that count values by their highest bit.
 //!
-//! Slot `i` counts numbers from `2^i` to `2^(i+1)-1`. The buckets of a native histogram of schema 0 end at powers of
-//! two of the base unit. For bytes both are the same, except for a number that is a power of two itself. A thousandth,
-//! a millionth and a billionth are not powers of two. There each slot becomes the bucket with the nearest
-//! end, at a distance of 2.4, 4.9 and 7.4 %. The buckets with bounds, beside these, have the exact ends.
+//! Slot `i` counts numbers from `2^i` to `2^(i+1)-1`. The buckets of a native histogram of schema 0
+//! end at powers of two of the base unit. For bytes both are the same, except for a number that is
+//! a power of two itself. A thousandth, a millionth and a billionth are not powers of two. There
+//! each slot becomes the bucket with the nearest end, at a distance of 2.4, 4.9 and 7.4 %. The
+//! buckets with bounds, beside these, have the exact ends.
 
 use super::message::{BucketMessage, HistogramMessage, SpanMessage};
 
 /// The schema whose buckets end at powers of two.
 const SCHEMA: i32 = 0;
-/// The largest relative difference between a slot's bound and the expected bound, which follows from the first slot:
-/// bounds are rounded.
+/// The largest relative difference between a slot's bound and the expected bound, which follows
+/// from the first slot: bounds are rounded.
 const TOLERANCE: f64 = 1e-9;
 
-/// Fills in the native part of a histogram whose bounds are those of slots. Other histograms stay as they are.
+/// Fills in the native part of a histogram whose bounds are those of slots. Other histograms stay
+/// as they are.
 pub fn fill_in(histogram: &mut HistogramMessage) {
-    let bounds: Vec<&BucketMessage> =
-        histogram.buckets.iter().filter(|bucket| bucket.upper_bound().is_finite()).collect();
+    let bounds: Vec<&BucketMessage> = histogram
+        .buckets
+        .iter()
+        .filter(|bucket| bucket.upper_bound().is_finite())
+        .collect();
     let Some(unit) = unit(&bounds) else { return };
     // The power of two that is nearest to the unit.
     let shift = unit.log2().round() as i32;
@@ -33,9 +38,13 @@ pub fn fill_in(histogram: &mut HistogramMessage) {
     histogram.zero_count = counts.first().copied();
     let used = |slot: &usize| counts[*slot] > 0;
     let slots = || 1..counts.len();
-    let (Some(first), Some(last)) = (slots().find(used), slots().rfind(used)) else { return };
-    let span =
-        SpanMessage { offset: Some(shift + 1 + first as i32), length: Some((last - first + 1) as u32) };
+    let (Some(first), Some(last)) = (slots().find(used), slots().rfind(used)) else {
+        return;
+    };
+    let span = SpanMessage {
+        offset: Some(shift + 1 + first as i32),
+        length: Some((last - first + 1) as u32),
+    };
     histogram.positive_spans = vec![span];
     let mut before = 0;
     histogram.positive_deltas = counts[first..=last]
@@ -47,7 +56,8 @@ pub fn fill_in(histogram: &mut HistogramMessage) {
         .collect();
 }
 
-/// Returns the bound of the first slot, which is the unit of the numbers; `None` if the bounds are not those of slots.
+/// Returns the bound of the first slot, which is the unit of the numbers; `None` if the bounds are
+/// not those of slots.
 fn unit(bounds: &[&BucketMessage]) -> Option<f64> {
     let unit = bounds.first()?.upper_bound();
     let is_slot = |(slot, bucket): (usize, &&BucketMessage)| {
@@ -69,18 +79,35 @@ mod tests {
             .enumerate()
             .map(|(slot, count)| {
                 all += count;
-                BucketMessage { cumulative_count: Some(all), upper_bound: Some(bound(slot)) }
+                BucketMessage {
+                    cumulative_count: Some(all),
+                    upper_bound: Some(bound(slot)),
+                }
             })
             .collect();
-        buckets.push(BucketMessage { cumulative_count: Some(all), upper_bound: Some(f64::INFINITY) });
-        let mut histogram = HistogramMessage { buckets, ..HistogramMessage::default() };
+        buckets.push(BucketMessage {
+            cumulative_count: Some(all),
+            upper_bound: Some(f64::INFINITY),
+        });
+        let mut histogram = HistogramMessage {
+            buckets,
+            ..HistogramMessage::default()
+        };
         fill_in(&mut histogram);
         histogram
     }
 
     fn native(histogram: &HistogramMessage) -> (f64, u64, Option<(i32, u32)>, Vec<i64>) {
-        let span = histogram.positive_spans.first().map(|span| (span.offset(), span.length()));
-        (histogram.zero_threshold(), histogram.zero_count(), span, histogram.positive_deltas.clone())
+        let span = histogram
+            .positive_spans
+            .first()
+            .map(|span| (span.offset(), span.length()));
+        (
+            histogram.zero_threshold(),
+            histogram.zero_count(),
+            span,
+            histogram.positive_deltas.clone(),
+        )
     }
 
     #[test]
@@ -103,7 +130,10 @@ mod tests {
                 let (offset, length) = span.expect("a bucket");
                 let end = unit * 2_f64.powi(slot + 1);
                 assert_eq!(length, 1);
-                assert!((2_f64.powi(offset) / end - 1.0).abs() <= most, "{unit} {slot}: {offset}");
+                assert!(
+                    (2_f64.powi(offset) / end - 1.0).abs() <= most,
+                    "{unit} {slot}: {offset}"
+                );
             }
         }
     }
@@ -112,7 +142,10 @@ mod tests {
     fn other_bounds_stay_as_they_are() {
         let mut others = HistogramMessage::default();
         for bound in [0.1, 0.25, 1.0, f64::INFINITY] {
-            others.buckets.push(BucketMessage { cumulative_count: Some(1), upper_bound: Some(bound) });
+            others.buckets.push(BucketMessage {
+                cumulative_count: Some(1),
+                upper_bound: Some(bound),
+            });
         }
         let before = others.clone();
         fill_in(&mut others);

@@ -2,7 +2,8 @@
 
 use crate::admit::instruction::Unknown;
 
-/// An act for which the admission may refuse a program, because a program that observes does not need it.
+/// An act for which the admission may refuse a program, because a program that observes does not
+/// need it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
     /// The program writes to the packet.

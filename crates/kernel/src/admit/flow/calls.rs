@@ -22,9 +22,10 @@ pub(super) struct ByteCount {
 }
 
 impl Flow<'_> {
-    /// Returns the states after a comparison with 0: first where the branch is taken, then where it is not. A pointer
-    /// that equals 0 becomes the number 0. A pointer to the packet is an exception, because it is never 0: compilers
-    /// compare such a pointer again after its check, and continue with it.
+    /// Returns the states after a comparison with 0: first where the branch is taken, then where it
+    /// is not. A pointer that equals 0 becomes the number 0. A pointer to the packet is an
+    /// exception, because it is never 0: compilers compare such a pointer again after its check,
+    /// and continue with it.
     pub(super) fn null(&self, at: InstructionIndex, state: &MachineState) -> [MachineState; 2] {
         let insn = self.program[at];
         let mut both = [state.clone(), state.clone()];
@@ -120,17 +121,25 @@ impl Flow<'_> {
             helpers::Result::Pointer => {
                 let has_maps = match first.map {
                     PointerFacts::Never => false,
-                    PointerFacts::Only(_) => self.facts(first.map).is_some_and(|facts| facts.holds_maps),
+                    PointerFacts::Only(_) => {
+                        self.facts(first.map).is_some_and(|facts| facts.holds_maps)
+                    }
                     PointerFacts::Any => self.maps.iter().any(|facts| facts.holds_maps),
                 };
-                let found = AbstractValue { map: PointerFacts::Only(u32::MAX), ..AbstractValue::NONE };
+                let found = AbstractValue {
+                    map: PointerFacts::Only(u32::MAX),
+                    ..AbstractValue::NONE
+                };
                 let map = if has_maps { found } else { AbstractValue::NONE };
                 let value = if has_maps && first.map != PointerFacts::Any {
                     AbstractValue::NONE
                 } else {
                     AbstractValue::HARMLESS
                 };
-                AbstractValue { unaligned: first.unaligned, ..AbstractValue::NUMBER.join(value).join(map) }
+                AbstractValue {
+                    unaligned: first.unaligned,
+                    ..AbstractValue::NUMBER.join(value).join(map)
+                }
             }
         }
     }
@@ -138,22 +147,35 @@ impl Flow<'_> {
     /// Returns how many bytes a helper function reads or writes; `None` if that is not known.
     pub(super) fn size(&self, state: &MachineState, bytes: Bytes) -> Option<ByteCount> {
         let facts = self.facts(state.get(1).map);
-        let exactly = |size: u32| ByteCount { most: i64::from(size), is_exact: true };
+        let exactly = |size: u32| ByteCount {
+            most: i64::from(size),
+            is_exact: true,
+        };
         match bytes {
             Bytes::Key => facts.map(|facts| exactly(facts.key)),
             Bytes::Value => facts.map(|facts| exactly(facts.value)),
             Bytes::Exactly(size) => Some(exactly(size)),
             Bytes::Argument(argument) => {
                 let (least, most) = state.range(argument).filter(|(least, _)| *least >= 0)?;
-                Some(ByteCount { most, is_exact: least == most })
+                Some(ByteCount {
+                    most,
+                    is_exact: least == most,
+                })
             }
         }
     }
 
-    /// Tells whether the program may be iterating over a map. New entries in such a map make the loop longer.
+    /// Tells whether the program may be iterating over a map. New entries in such a map make the
+    /// loop longer.
     fn is_walked(&self, map: PointerFacts<u32>) -> bool {
-        let (walks, is_hash) = (self.running.walks, self.facts(map).is_none_or(|facts| facts.is_hash));
-        let may_be_found = |map| self.facts(PointerFacts::Only(map)).is_none_or(|facts| facts.is_held);
+        let (walks, is_hash) = (
+            self.running.walks,
+            self.facts(map).is_none_or(|facts| facts.is_hash),
+        );
+        let may_be_found = |map| {
+            self.facts(PointerFacts::Only(map))
+                .is_none_or(|facts| facts.is_held)
+        };
         let walks_found = walks & 1 << FOUND != 0;
         is_hash
             && match map {
@@ -168,7 +190,8 @@ impl Flow<'_> {
             }
     }
 
-    /// Follows the function that a helper function calls, until another call of the function adds no state.
+    /// Follows the function that a helper function calls, until another call of the function adds
+    /// no state.
     fn callback(&mut self, at: InstructionIndex, state: &mut MachineState, callback: Callback) {
         let PointerFacts::Only(entry) = state.get(callback.function).function else {
             return self.note(at, Act::CallsBackAnything);
@@ -177,15 +200,31 @@ impl Flow<'_> {
         let before = self.running;
         if callback.repeats != Some(CallCount::First) {
             // The called function gets the map, the key and the value.
-            let walked = if callback.repeats.is_some() { state.get(1) } else { AbstractValue::MAP };
-            let value = AbstractValue { unaligned: walked.unaligned, ..AbstractValue::HARMLESS };
+            let walked = if callback.repeats.is_some() {
+                state.get(1)
+            } else {
+                AbstractValue::MAP
+            };
+            let value = AbstractValue {
+                unaligned: walked.unaligned,
+                ..AbstractValue::HARMLESS
+            };
             arguments[..3].copy_from_slice(&[walked, AbstractValue::HARMLESS, value]);
             match callback.repeats {
                 Some(_) => {
-                    let map = if let PointerFacts::Only(map) = walked.map { map.min(FOUND) } else { FOUND };
+                    let map = if let PointerFacts::Only(map) = walked.map {
+                        map.min(FOUND)
+                    } else {
+                        FOUND
+                    };
                     self.running.walks |= 1 << map;
                 }
-                None => self.running = RunningCalls { is_timer: true, ..RunningCalls::default() },
+                None => {
+                    self.running = RunningCalls {
+                        is_timer: true,
+                        ..RunningCalls::default()
+                    }
+                }
             }
         }
         if let Some((from, to)) = callback.handed_on {

@@ -8,8 +8,9 @@ use crate::admit::state::{DYNPTR, MachineState};
 use crate::admit::value::{AbstractValue, PointerFacts};
 
 impl Flow<'_> {
-    /// Follows a call of a kernel function. The third argument of a constructor of dynptrs is the dynptr. A
-    /// function that returns bytes has a buffer as its third argument, and the buffer's size after it.
+    /// Follows a call of a kernel function. The third argument of a constructor of dynptrs is the
+    /// dynptr. A function that returns bytes has a buffer as its third argument, and the buffer's
+    /// size after it.
     pub(super) fn kernel_function(
         &mut self,
         at: InstructionIndex,
@@ -44,10 +45,19 @@ impl Flow<'_> {
     }
 }
 
-/// Returns a slice: a pointer into the packet, a pointer to the buffer, or null. The kernel takes the slice for a
-/// number once the packet may have moved, and also once the program has made another dynptr in the place of the first
-/// one. So the slice always counts as a value that reveals an address.
+/// Returns a slice: a pointer into the packet, a pointer to the buffer, or null. The kernel takes
+/// the slice for a number once the packet may have moved, and also once the program has made
+/// another dynptr in the place of the first one. So the slice always counts as a value that reveals
+/// an address.
 fn slice(buffer: AbstractValue) -> AbstractValue {
-    let found = AbstractValue { address: true, packet: true, ..AbstractValue::NUMBER };
-    found.join(AbstractValue { stack: buffer.stack, harmless: buffer.harmless, ..AbstractValue::NONE })
+    let found = AbstractValue {
+        address: true,
+        packet: true,
+        ..AbstractValue::NUMBER
+    };
+    found.join(AbstractValue {
+        stack: buffer.stack,
+        harmless: buffer.harmless,
+        ..AbstractValue::NONE
+    })
 }

@@ -1,5 +1,5 @@
-//! The formats of a program's prints. A format tells which of its numbers are shown, and which are addresses
-//! of the shown data: a text, or the bytes of a network address.
+//! The formats of a program's prints. A format tells which of its numbers are shown, and which are
+//! addresses of the shown data: a text, or the bytes of a network address.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -16,13 +16,16 @@ pub const PRINT_MANY: u32 = bpf_func_id::BPF_FUNC_trace_vprintk as u32;
 const FORMAT: usize = 1;
 const LENGTH: usize = 2;
 const STACK: usize = 10;
-/// The mode of an access to memory, in the upper bits of its code, and the mode that extends the sign.
+/// The mode of an access to memory, in the upper bits of its code, and the mode that extends the
+/// sign.
 const MODE: u8 = 0xe0;
 const EXTENDED: u8 = 0x80;
-/// The most blocks of instructions that the search for a format goes back, and the most paths through them.
+/// The most blocks of instructions that the search for a format goes back, and the most paths
+/// through them.
 const BLOCKS: usize = 6;
 const WAYS: usize = 64;
-/// The most instructions that the search goes through in a program. The formats behind them count as unknown.
+/// The most instructions that the search goes through in a program. The formats behind them count
+/// as unknown.
 const MAX_EFFORT: usize = 4_000_000;
 
 /// The use that a format makes of a number.
@@ -30,29 +33,36 @@ const MAX_EFFORT: usize = 4_000_000;
 pub enum FormatUse {
     /// The print shows the number.
     Shown,
-    /// The print shows this many bytes at the address in the number; `None` for a text, which ends with NUL.
+    /// The print shows this many bytes at the address in the number; `None` for a text, which ends
+    /// with NUL.
     Read(Option<i64>),
 }
 
 /// The conversions of the formats that are known, by the calls that print.
 pub type Formats = BTreeMap<InstructionIndex, Vec<FormatUse>>;
 
-/// Returns the conversions of each format of a linked program that is a constant of the source. If a call may
-/// have one of several formats, the result for a number is the use that reveals more of it.
+/// Returns the conversions of each format of a linked program that is a constant of the source. If
+/// a call may have one of several formats, the result for a number is the use that reveals more of
+/// it.
 pub fn formats(program: &[bpf_insn], maps: &[MapPlan]) -> Formats {
     let prints: Vec<InstructionIndex> = prints(program).collect();
     if prints.is_empty() {
         return Formats::new();
     }
     let blocks = CodeBlocks::of(program);
-    let known = prints.into_iter().filter_map(|at| Some((at, blocks.conversions(program, at, maps)?)));
+    let known = prints
+        .into_iter()
+        .filter_map(|at| Some((at, blocks.conversions(program, at, maps)?)));
     known.collect()
 }
 
 /// Returns the calls that print.
 pub fn prints(program: &[bpf_insn]) -> impl Iterator<Item = InstructionIndex> {
     let is_print = |at: &InstructionIndex| {
-        matches!(decode(program, *at), Ok((Instruction::CallHelper(PRINT | PRINT_MANY), _)))
+        matches!(
+            decode(program, *at),
+            Ok((Instruction::CallHelper(PRINT | PRINT_MANY), _))
+        )
     };
     (0..program.len()).filter(is_print)
 }
@@ -102,17 +112,26 @@ impl CodeBlocks {
                 let falls = |last: &InstructionIndex| {
                     !matches!(
                         decode(program, *last),
-                        Ok((Instruction::Jump(_) | Instruction::Branch(_) | Instruction::Exit, _)) | Err(_)
+                        Ok((
+                            Instruction::Jump(_) | Instruction::Branch(_) | Instruction::Exit,
+                            _
+                        )) | Err(_)
                     )
                 };
                 before.entry(at).or_default().extend(last.filter(falls));
             }
             starts.push(start);
-            let is_half =
-                last.is_some_and(|last: InstructionIndex| last + 1 == at && program[last].code == LOAD_64);
+            let is_half = last.is_some_and(|last: InstructionIndex| {
+                last + 1 == at && program[last].code == LOAD_64
+            });
             last = if is_half { last } else { Some(at) };
         }
-        Self { starts, before, entries, effort: Cell::new(0) }
+        Self {
+            starts,
+            before,
+            entries,
+            effort: Cell::new(0),
+        }
     }
 
     fn conversions(
@@ -150,7 +169,10 @@ impl CodeBlocks {
         way: &[InstructionIndex],
         maps: &[MapPlan],
     ) -> Option<Vec<FormatUse>> {
-        let mut known = KnownContent { maps, ..KnownContent::default() };
+        let mut known = KnownContent {
+            maps,
+            ..KnownContent::default()
+        };
         known.registers[STACK] = FormatOperand::Stack(0);
         for (index, end) in way.iter().enumerate().rev() {
             let mut at = *self.starts.get(*end)?;
@@ -205,11 +227,16 @@ impl KnownContent<'_> {
         match instruction {
             Instruction::Compute { to, .. } => self.registers[to] = self.computed(insn),
             Instruction::Number { to } => {
-                let upper = program.get(at + 1).map_or(0, |second| u64::from(second.imm as u32));
-                self.registers[to] = FormatOperand::Number(upper << 32 | u64::from(insn.imm as u32));
+                let upper = program
+                    .get(at + 1)
+                    .map_or(0, |second| u64::from(second.imm as u32));
+                self.registers[to] =
+                    FormatOperand::Number(upper << 32 | u64::from(insn.imm as u32));
             }
             Instruction::Map { to } => {
-                let offset = program.get(at + 1).map_or(0, |second| second.imm as u32 as usize);
+                let offset = program
+                    .get(at + 1)
+                    .map_or(0, |second| second.imm as u32 as usize);
                 let is_value = u32::from(insn.src_reg()) == BPF_PSEUDO_MAP_VALUE;
                 self.registers[to] = if is_value {
                     FormatOperand::Value(insn.imm as usize, offset)
@@ -250,10 +277,15 @@ impl KnownContent<'_> {
         let from = self.registers[usize::from(insn.src_reg())];
         match insn.code {
             code if code == mov_imm(0, 0).code => FormatOperand::Number(number),
-            code if code == mov_imm32(0, 0).code => FormatOperand::Number(number & u64::from(u32::MAX)),
+            code if code == mov_imm32(0, 0).code => {
+                FormatOperand::Number(number & u64::from(u32::MAX))
+            }
             code if code == mov(0, 0).code && insn.off == 0 => from,
-            code if code == add_imm(0, 0).code => match self.registers[usize::from(insn.dst_reg())] {
-                FormatOperand::Stack(at) => FormatOperand::Stack(at.wrapping_add(i64::from(insn.imm))),
+            code if code == add_imm(0, 0).code => match self.registers[usize::from(insn.dst_reg())]
+            {
+                FormatOperand::Stack(at) => {
+                    FormatOperand::Stack(at.wrapping_add(i64::from(insn.imm)))
+                }
                 FormatOperand::Value(map, at) => at
                     .checked_add_signed(insn.imm as isize)
                     .map_or(FormatOperand::Anything, |at| FormatOperand::Value(map, at)),
@@ -265,26 +297,45 @@ impl KnownContent<'_> {
 
     /// Returns a number in memory that has one content only.
     fn loaded(&self, from: Memory) -> FormatOperand {
-        let Ok(size) = usize::try_from(from.size) else { return FormatOperand::Anything };
+        let Ok(size) = usize::try_from(from.size) else {
+            return FormatOperand::Anything;
+        };
         let bytes = match self.registers[from.base] {
             FormatOperand::Value(map, at) => {
-                let offset = isize::try_from(from.offset).ok().and_then(|by| at.checked_add_signed(by));
-                offset.and_then(|at| self.constants(map)?.get(at..at.checked_add(size)?).map(<[u8]>::to_vec))
+                let offset = isize::try_from(from.offset)
+                    .ok()
+                    .and_then(|by| at.checked_add_signed(by));
+                offset.and_then(|at| {
+                    self.constants(map)?
+                        .get(at..at.checked_add(size)?)
+                        .map(<[u8]>::to_vec)
+                })
             }
             FormatOperand::Stack(at) => {
                 let at = at.wrapping_add(from.offset);
-                (at..at.saturating_add(from.size)).map(|place| self.stack.get(&place).copied()).collect()
+                (at..at.saturating_add(from.size))
+                    .map(|place| self.stack.get(&place).copied())
+                    .collect()
             }
             FormatOperand::Number(_) | FormatOperand::Anything => None,
         };
-        let number =
-            |bytes: Vec<u8>| bytes.iter().rev().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
-        bytes.map_or(FormatOperand::Anything, |bytes| FormatOperand::Number(number(bytes)))
+        let number = |bytes: Vec<u8>| {
+            bytes
+                .iter()
+                .rev()
+                .fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte))
+        };
+        bytes.map_or(FormatOperand::Anything, |bytes| {
+            FormatOperand::Number(number(bytes))
+        })
     }
 
     /// Returns the content of a map of constants. Neither a program nor a client can write to it.
     fn constants(&self, map: usize) -> Option<&[u8]> {
-        let map = self.maps.get(map).filter(|map| map.spec.frozen && map.fill.is_empty())?;
+        let map = self
+            .maps
+            .get(map)
+            .filter(|map| map.spec.frozen && map.fill.is_empty())?;
         Some(&map.spec.initial)
     }
 
@@ -297,7 +348,9 @@ impl KnownContent<'_> {
         let at = base.wrapping_add(to.offset);
         for (index, place) in (at..at.saturating_add(to.size)).enumerate() {
             match value {
-                FormatOperand::Number(number) => _ = self.stack.insert(place, number.to_le_bytes()[index]),
+                FormatOperand::Number(number) => {
+                    _ = self.stack.insert(place, number.to_le_bytes()[index])
+                }
                 _ => _ = self.stack.remove(&place),
             }
         }
@@ -305,12 +358,15 @@ impl KnownContent<'_> {
 
     /// Returns the conversions of the format in the registers.
     fn format(&self) -> Option<Vec<FormatUse>> {
-        let FormatOperand::Number(length) = self.registers[LENGTH] else { return None };
+        let FormatOperand::Number(length) = self.registers[LENGTH] else {
+            return None;
+        };
         let length = usize::try_from(length).ok()?;
         match self.registers[FORMAT] {
-            FormatOperand::Value(map, begin) => {
-                conversions(self.constants(map)?.get(begin..begin.checked_add(length)?)?)
-            }
+            FormatOperand::Value(map, begin) => conversions(
+                self.constants(map)?
+                    .get(begin..begin.checked_add(length)?)?,
+            ),
             FormatOperand::Stack(begin) => {
                 let bytes = (0..i64::try_from(length).ok()?.min(512))
                     .map(|at| self.stack.get(&(begin + at)).copied());
@@ -331,7 +387,10 @@ fn conversions(format: &[u8]) -> Option<Vec<FormatUse>> {
             rest = after;
             continue;
         }
-        let flags = rest.iter().take_while(|byte| matches!(**byte, b'0'..=b'9' | b'+' | b'-' | b' ')).count();
+        let flags = rest
+            .iter()
+            .take_while(|byte| matches!(**byte, b'0'..=b'9' | b'+' | b'-' | b' '))
+            .count();
         found.push(match &rest[flags..] {
             [b's', ..] | [b'p', b'k' | b'u', b's', ..] => FormatUse::Read(None),
             [b'p', b'i' | b'I', b'4', ..] => FormatUse::Read(Some(4)),
@@ -343,18 +402,4 @@ fn conversions(format: &[u8]) -> Option<Vec<FormatUse>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn conversions_are_found_in_formats() {
-        let found = |format: &str| conversions(format.as_bytes());
-        assert_eq!(found("none"), None);
-        assert_eq!(found("100 %%\0 %d"), Some(Vec::new()));
-        let (text, shown) = (FormatUse::Read(None), FormatUse::Shown);
-        assert_eq!(found("%s %-20s %pks %d\0"), Some(vec![text, text, text, shown]));
-        let [four, six] = [4, 16].map(|bytes| FormatUse::Read(Some(bytes)));
-        assert_eq!(found("%pI4:%d %pi6 %pI4\0"), Some(vec![four, shown, six, four]));
-        assert_eq!(found("%p %px %pK %llx %pB %p\0"), Some(vec![shown; 6]));
-    }
-}
+mod tests;

@@ -14,16 +14,21 @@ pub const ROUNDS: u32 = 3;
 pub struct ReachedStates {
     /// The starts of loops. Numbers that grow with each round of a loop become unknown there.
     heads: Rc<HashSet<InstructionIndex>>,
-    /// The state at each start of a block, with the number of times that the analysis has followed it.
+    /// The state at each start of a block, with the number of times that the analysis has followed
+    /// it.
     states: HashMap<InstructionIndex, (MachineState, u32)>,
-    /// The starts whose states the analysis has not followed yet. The analysis takes the lowest start first, because most
-    /// jumps lead forwards.
+    /// The starts whose states the analysis has not followed yet. The analysis takes the lowest
+    /// start first, because most jumps lead forwards.
     open: BTreeSet<InstructionIndex>,
 }
 
 impl ReachedStates {
     pub fn new(heads: Rc<HashSet<InstructionIndex>>) -> Self {
-        Self { heads, states: HashMap::new(), open: BTreeSet::new() }
+        Self {
+            heads,
+            states: HashMap::new(),
+            open: BTreeSet::new(),
+        }
     }
 
     pub fn join(&mut self, at: InstructionIndex, state: &MachineState) {

@@ -17,12 +17,20 @@ const BYTES: i64 = 8;
 
 impl Flow<'_> {
     /// Notes addresses that a helper function shows to others.
-    pub(super) fn shown(&mut self, at: InstructionIndex, state: &MachineState, number: u32, name: &str) {
+    pub(super) fn shown(
+        &mut self,
+        at: InstructionIndex,
+        state: &MachineState,
+        number: u32,
+        name: &str,
+    ) {
         let numbers = self.numbers(at, state, number);
         let facts = self.facts(state.get(1).map);
         let only_writes = helpers::peeks(number) && facts.is_some_and(|facts| !facts.is_filter);
         let mut told = match &numbers {
-            Some(numbers) => numbers.iter().any(|(value, use_of)| self.reveals(state, *value, *use_of)),
+            Some(numbers) => numbers
+                .iter()
+                .any(|(value, use_of)| self.reveals(state, *value, *use_of)),
             None => helpers::shown(number).any(|argument| state.get(argument).tells_address()),
         };
         for (argument, bytes) in helpers::copied(number).filter(|_| !only_writes) {
@@ -37,7 +45,8 @@ impl Flow<'_> {
         }
     }
 
-    /// Returns the numbers for a known format, with the format's use of each; `None` for other calls.
+    /// Returns the numbers for a known format, with the format's use of each; `None` for other
+    /// calls.
     fn numbers(
         &self,
         at: InstructionIndex,
@@ -47,13 +56,25 @@ impl Flow<'_> {
         let conversions = self.formats.get(&at)?;
         let of = |index: usize| conversions.get(index).copied().unwrap_or(FormatUse::Shown);
         match number {
-            PRINT => Some((0..NUMBER).map(|index| (state.get(NUMBER + index), of(index))).collect()),
+            PRINT => Some(
+                (0..NUMBER)
+                    .map(|index| (state.get(NUMBER + index), of(index)))
+                    .collect(),
+            ),
             PRINT_MANY => {
                 let list = state.get(LIST);
-                let PointerFacts::Only(bytes) = state.get(LIST_BYTES).constant else { return None };
-                let count = usize::try_from(bytes / BYTES).ok().filter(|_| list.is_only_stack())?;
+                let PointerFacts::Only(bytes) = state.get(LIST_BYTES).constant else {
+                    return None;
+                };
+                let count = usize::try_from(bytes / BYTES)
+                    .ok()
+                    .filter(|_| list.is_only_stack())?;
                 let slot = |index: usize| {
-                    let memory = Memory { base: LIST, offset: index as i64 * BYTES, size: BYTES };
+                    let memory = Memory {
+                        base: LIST,
+                        offset: index as i64 * BYTES,
+                        size: BYTES,
+                    };
                     (state.load(list.stack, memory), of(index))
                 };
                 Some((0..count.min(conversions.len())).map(slot).collect())
@@ -62,10 +83,15 @@ impl Flow<'_> {
         }
     }
 
-    /// Tells whether a number for a format reveals an address. The trace may show the bytes behind a pointer
-    /// to the packet, to a value of a map or to the stack, as it may show strings of the kernel: only root
-    /// can read it.
-    fn reveals(&mut self, state: &MachineState, value: AbstractValue, conversion: FormatUse) -> bool {
+    /// Tells whether a number for a format reveals an address. The trace may show the bytes behind
+    /// a pointer to the packet, to a value of a map or to the stack, as it may show strings of the
+    /// kernel: only root can read it.
+    fn reveals(
+        &mut self,
+        state: &MachineState,
+        value: AbstractValue,
+        conversion: FormatUse,
+    ) -> bool {
         match conversion {
             FormatUse::Shown => value.tells_address(),
             FormatUse::Read(bytes) => {

@@ -1,4 +1,5 @@
-//! The names of all helper functions, by their numbers. The kernel adds no more: new functions are kernel functions (kfuncs).
+//! The names of all helper functions, by their numbers. The kernel adds no more: new functions are
+//! kernel functions (kfuncs).
 
 /// The names without `bpf_`, from number 0.
 const NAMES: [&str; 212] = [
@@ -218,7 +219,9 @@ const NAMES: [&str; 212] = [
 
 /// Returns the name of a helper function; `None` if the kernel has no such function.
 pub fn name(number: u32) -> Option<String> {
-    let name = NAMES.get(usize::try_from(number).ok()?).filter(|_| number > 0)?;
+    let name = NAMES
+        .get(usize::try_from(number).ok()?)
+        .filter(|_| number > 0)?;
     Some(format!("bpf_{name}"))
 }
 
@@ -230,9 +233,19 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_numbers() {
-        for id in [Id::BPF_FUNC_map_lookup_elem, Id::BPF_FUNC_snprintf, Id::BPF_FUNC_cgrp_storage_delete] {
-            assert_eq!(name(id as u32), Some(format!("{id:?}").replace("BPF_FUNC_", "bpf_")));
+        for id in [
+            Id::BPF_FUNC_map_lookup_elem,
+            Id::BPF_FUNC_snprintf,
+            Id::BPF_FUNC_cgrp_storage_delete,
+        ] {
+            assert_eq!(
+                name(id as u32),
+                Some(format!("{id:?}").replace("BPF_FUNC_", "bpf_"))
+            );
         }
-        assert_eq!((name(0), name(NAMES.len() as u32), name(u32::MAX)), (None, None, None));
+        assert_eq!(
+            (name(0), name(NAMES.len() as u32), name(u32::MAX)),
+            (None, None, None)
+        );
     }
 }

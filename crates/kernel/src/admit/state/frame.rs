@@ -1,5 +1,5 @@
-//! The memory of one function: the possible content of each slot of its stack, and the possible role of each
-//! byte.
+//! The memory of one function: the possible content of each slot of its stack, and the possible
+//! role of each byte.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,8 @@ pub const FRAME: i64 = 512;
 pub struct StackFrame {
     /// The first instruction of the function that has the frame.
     pub entry: InstructionIndex,
-    /// The slots that may contain something other than a number, by their distance from the frame's end in bytes.
+    /// The slots that may contain something other than a number, by their distance from the frame's
+    /// end in bytes.
     pub slots: BTreeMap<i64, AbstractValue>,
     /// The bytes that may be a part of an address.
     pub told: ByteSet,
@@ -31,22 +32,40 @@ pub struct StackFrame {
 pub struct ByteSet([u64; (FRAME / 64) as usize]);
 
 impl StackFrame {
-    /// Returns the frame of the function at `entry` before its first instruction: nothing was written to the frame.
+    /// Returns the frame of the function at `entry` before its first instruction: nothing was
+    /// written to the frame.
     pub fn new(entry: InstructionIndex) -> Self {
         let (told, of_packet) = (ByteSet::default(), ByteSet::default());
-        Self { entry, slots: BTreeMap::new(), told, unwritten: ByteSet::ALL, of_packet }
+        Self {
+            entry,
+            slots: BTreeMap::new(),
+            told,
+            unwritten: ByteSet::ALL,
+            of_packet,
+        }
     }
 
     pub fn load(&self, bytes: FrameBytes, size: i64) -> AbstractValue {
-        let told = if self.told.has(bytes) { AbstractValue::ADDRESS } else { AbstractValue::NONE };
+        let told = if self.told.has(bytes) {
+            AbstractValue::ADDRESS
+        } else {
+            AbstractValue::NONE
+        };
         // A read gives a pointer only if it reads all eight bytes of a slot.
         let value = match bytes.slot() {
             _ if size != SLOT => AbstractValue::NUMBER,
             Some(slot) => self.get(slot),
-            None => bytes.slots().map(|slot| self.get(slot)).fold(AbstractValue::NUMBER, AbstractValue::join),
+            None => bytes
+                .slots()
+                .map(|slot| self.get(slot))
+                .fold(AbstractValue::NUMBER, AbstractValue::join),
         };
         // The analysis treats a value that may be a pointer like a pointer.
-        if value.may_be_pointer() { value } else { value.join(told) }
+        if value.may_be_pointer() {
+            value
+        } else {
+            value.join(told)
+        }
     }
 
     pub fn store(&mut self, bytes: FrameBytes, surely: bool, size: i64, value: AbstractValue) {
@@ -59,7 +78,11 @@ impl StackFrame {
             self.unwritten.set(bytes, false);
         }
         // A write keeps a pointer only if it writes all eight bytes of a slot.
-        let value = if size == SLOT { value.without_constant() } else { AbstractValue::NUMBER };
+        let value = if size == SLOT {
+            value.without_constant()
+        } else {
+            AbstractValue::NUMBER
+        };
         match bytes.slot() {
             Some(slot) if surely && size == SLOT => {
                 self.slots.insert(slot, value);
@@ -70,7 +93,10 @@ impl StackFrame {
 
     /// Returns the content of a slot. A slot that contains no pointer reads as a number.
     pub fn get(&self, slot: i64) -> AbstractValue {
-        self.slots.get(&slot).copied().unwrap_or(AbstractValue::NUMBER)
+        self.slots
+            .get(&slot)
+            .copied()
+            .unwrap_or(AbstractValue::NUMBER)
     }
 
     /// Notes that a slot may hold `value` now, or a number, or its earlier content.
@@ -85,7 +111,8 @@ impl StackFrame {
         if surely {
             self.told.set(bytes, false);
             self.unwritten.set(bytes, false);
-            self.slots.retain(|slot, _| *slot < bytes.first || slot + SLOT > bytes.end);
+            self.slots
+                .retain(|slot, _| *slot < bytes.first || slot + SLOT > bytes.end);
         }
         let touched = |slot: i64| slot < bytes.end && slot + SLOT > bytes.first;
         let slots = self.slots.iter_mut().filter(|(slot, _)| touched(**slot));
@@ -102,14 +129,21 @@ impl ByteSet {
 
     pub fn set(&mut self, bytes: FrameBytes, to: bool) {
         for (word, bit) in bits(bytes) {
-            self.0[word] = if to { self.0[word] | bit } else { self.0[word] & !bit };
+            self.0[word] = if to {
+                self.0[word] | bit
+            } else {
+                self.0[word] & !bit
+            };
         }
     }
 
     /// Adds the bytes of `other`. Returns false if the set contained all of them before.
     pub fn join(&mut self, other: Self) -> bool {
         let before = *self;
-        self.0.iter_mut().zip(other.0).for_each(|(word, other)| *word |= other);
+        self.0
+            .iter_mut()
+            .zip(other.0)
+            .for_each(|(word, other)| *word |= other);
         *self != before
     }
 }
@@ -122,7 +156,10 @@ pub struct FrameBytes {
 }
 
 impl FrameBytes {
-    pub const ALL: Self = Self { first: -FRAME, end: 0 };
+    pub const ALL: Self = Self {
+        first: -FRAME,
+        end: 0,
+    };
 
     /// Returns the bytes of an access at a distance from a position in this span.
     pub fn of(span: Option<OffsetRange>, distance: i64, size: Option<i64>) -> Self {
@@ -131,7 +168,11 @@ impl FrameBytes {
         };
         let first = i64::from(span.first) + distance;
         let end = size.map_or(0, |size| i64::from(span.last) + distance + size);
-        if first >= -FRAME && end <= 0 { Self { first, end } } else { Self::ALL }
+        if first >= -FRAME && end <= 0 {
+            Self { first, end }
+        } else {
+            Self::ALL
+        }
     }
 
     /// Returns the slot that these bytes fill exactly; `None` if they do not.

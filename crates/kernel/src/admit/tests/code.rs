@@ -13,7 +13,13 @@ fn size(bytes: i64) -> u8 {
 }
 
 pub fn raw(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> bpf_insn {
-    bpf_insn { code, _bitfield_align_1: [], _bitfield_1: bpf_insn::new_bitfield_1(dst, src), off, imm }
+    bpf_insn {
+        code,
+        _bitfield_align_1: [],
+        _bitfield_1: bpf_insn::new_bitfield_1(dst, src),
+        off,
+        imm,
+    }
 }
 
 /// `dst = *(uN *)(src + off)`
@@ -48,5 +54,8 @@ pub fn jump_set(dst: u8, value: i32, off: i16) -> bpf_insn {
 
 /// `dst = function`, which begins `distance` instructions after the next one.
 pub fn load_function(dst: u8, distance: i32) -> [bpf_insn; 2] {
-    [raw(0x18, dst, BPF_PSEUDO_FUNC as u8, 0, distance), raw(0, 0, 0, 0, 0)]
+    [
+        raw(0x18, dst, BPF_PSEUDO_FUNC as u8, 0, distance),
+        raw(0, 0, 0, 0, 0),
+    ]
 }

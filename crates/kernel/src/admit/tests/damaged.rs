@@ -33,7 +33,9 @@ fn admit(elf: &[u8]) -> Result<(), String> {
     let resolved = bind::resolve(object).map_err(|error| error.to_string())?;
     admission::references(plan, object, &resolved).map_err(|refused| format!("{refused:?}"))?;
     let function = bind::link(resolved.into_owned(), plan).map_err(|error| error.to_string())?;
-    admission::program(plan, object, &function).map(drop).map_err(|refused| format!("{refused:?}"))
+    admission::program(plan, object, &function)
+        .map(drop)
+        .map_err(|refused| format!("{refused:?}"))
 }
 
 #[test]
@@ -68,8 +70,11 @@ fn a_damaged_object_is_refused_or_judged() {
 /// Compilers sort these records by the offset of the instruction.
 #[test]
 fn records_of_lines_may_stand_in_any_order() {
-    let (plan, objects, _) =
-        ProbePlan::build([(at(Hook::Xdp, Vec::new()), &compile(SOURCE)[..])], &[], FACTS);
+    let (plan, objects, _) = ProbePlan::build(
+        [(at(Hook::Xdp, Vec::new()), &compile(SOURCE)[..])],
+        &[],
+        FACTS,
+    );
     let mut function = bind::link(objects[0].program.clone(), &plan.directions[0]).unwrap();
     let last = function.instructions.len() - 1;
     let first = objects[0].position(&function, 0);
@@ -82,17 +87,27 @@ fn records_of_lines_may_stand_in_any_order() {
 /// A source that was made from another file has the lines of that file.
 #[test]
 fn a_refusal_names_the_file_of_its_line() {
-    for (file, own) in [("made.c", false), ("xprobe.c", false), ("/a/made.c", false), ("probe.c", true)] {
+    for (file, own) in [
+        ("made.c", false),
+        ("xprobe.c", false),
+        ("/a/made.c", false),
+        ("probe.c", true),
+    ] {
         let source = format!(
             "struct xdp_md {{ u32 data, data_end; }};\n#line 30 \"{file}\"\n\
              SEC(\"xdp\") int see(struct xdp_md *ctx)\n{{\n\tu32 *at = (u32 *)(long)ctx->data;\n\
              \tif (at + 1 > (u32 *)(long)ctx->data_end)\n\t\treturn 2;\n\t*at = 1;\n\treturn 2;\n}}"
         );
-        let (plan, objects, _) =
-            ProbePlan::build([(at(Hook::Xdp, Vec::new()), &compile(&source)[..])], &[], FACTS);
+        let (plan, objects, _) = ProbePlan::build(
+            [(at(Hook::Xdp, Vec::new()), &compile(&source)[..])],
+            &[],
+            FACTS,
+        );
         let function = bind::link(objects[0].program.clone(), &plan.directions[0]).unwrap();
         let refused = admission::program(&plan.directions[0], &objects[0], &function).unwrap_err();
-        let [finding] = &refused.findings[..] else { panic!("{refused:?}") };
+        let [finding] = &refused.findings[..] else {
+            panic!("{refused:?}")
+        };
         assert_eq!(finding.line, own.then_some(35), "{finding:?}");
         let named = format!("in {file}:35: the program writes");
         assert_eq!(finding.message.starts_with(&named), !own, "{finding:?}");

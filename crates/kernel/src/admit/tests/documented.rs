@@ -16,11 +16,18 @@ fn each_helper_function_is_documented() {
     for kind in [ProgramKind::Xdp, ProgramKind::Tc] {
         for (_, name) in (0..300).filter_map(|number| helpers::effect(number, kind)) {
             known += 1;
-            assert!(text.contains(&format!("`{name}`")), "{name} is not documented");
+            assert!(
+                text.contains(&format!("`{name}`")),
+                "{name} is not documented"
+            );
         }
     }
     assert!(known > 100, "{known}");
     for function in FUNCTIONS {
-        assert!(text.contains(&format!("`{}`", function.name)), "{} is not documented", function.name);
+        assert!(
+            text.contains(&format!("`{}`", function.name)),
+            "{} is not documented",
+            function.name
+        );
     }
 }

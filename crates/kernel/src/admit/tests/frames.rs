@@ -104,9 +104,15 @@ fn programs_that_are_admitted_change_no_frame() {
             continue;
         };
         let frames: Vec<_> = (0..FRAMES).map(|_| frame(&mut random)).collect();
-        let changes = frames.iter().any(|frame| run(loaded.as_fd(), frame).unwrap() != *frame);
+        let changes = frames
+            .iter()
+            .any(|frame| run(loaded.as_fd(), frame).unwrap() != *frame);
         if acts.is_empty() {
-            assert!(!changes, "program {} at {kind:?}: {instructions:#?}", figures.made);
+            assert!(
+                !changes,
+                "program {} at {kind:?}: {instructions:#?}",
+                figures.made
+            );
             figures.admitted += 1;
         } else {
             figures.refused += 1;

@@ -1,6 +1,6 @@
-//! Random programs that the kernel accepts more often than not, and that write wherever they can: pointers to
-//! the packet, to the stack and to the value of a map pass through registers, slots, subprograms, branches
-//! and loops, and each may end as the base of a store.
+//! Random programs that the kernel accepts more often than not, and that write wherever they can:
+//! pointers to the packet, to the stack and to the value of a map pass through registers, slots,
+//! subprograms, branches and loops, and each may end as the base of a store.
 
 mod control;
 
@@ -66,8 +66,8 @@ pub struct Generator<'a> {
     code: Vec<bpf_insn>,
     registers: [Holds; 10],
     slots: [Holds; SLOTS],
-    /// The calls of each subprogram: the places of the calls, and whether an instruction only takes the
-    /// subprogram's address.
+    /// The calls of each subprogram: the places of the calls, and whether an instruction only takes
+    /// the subprogram's address.
     calls: Vec<(usize, Subprogram, bool)>,
     /// The stores that are still to be made.
     stores: usize,
@@ -86,7 +86,8 @@ enum Subprogram {
     Swaps,
     /// Exchanges slots. `bpf_loop` calls this function, with the address of the first slot in R2.
     TurnsRound,
-    /// Writes through a pointer. `bpf_loop` calls this function, with the address of the first slot in R2.
+    /// Writes through a pointer. `bpf_loop` calls this function, with the address of the first slot
+    /// in R2.
     WritesThrough,
 }
 
@@ -105,7 +106,11 @@ const fn slot(index: usize) -> i16 {
 }
 
 /// Makes a program. Returns its instructions, and where each of its functions begins.
-pub fn program(random: &mut Random, map: BorrowedFd<'_>, kind: ProgramKind) -> (Vec<bpf_insn>, Vec<usize>) {
+pub fn program(
+    random: &mut Random,
+    map: BorrowedFd<'_>,
+    kind: ProgramKind,
+) -> (Vec<bpf_insn>, Vec<usize>) {
     let stores = 1 + random.below(3);
     let mut generator = Generator {
         random,
@@ -136,7 +141,12 @@ impl Generator<'_> {
     /// Puts pointers to the packet, the value of the map and the stack into registers and slots.
     fn begin(&mut self) {
         let data = if self.kind.has_skb() { 76 } else { 0 };
-        self.emit([mov(6, 1), store_number(4, 10, -4, 0), mov(2, 10), add_imm(2, -4)]);
+        self.emit([
+            mov(6, 1),
+            store_number(4, 10, -4, 0),
+            mov(2, 10),
+            add_imm(2, -4),
+        ]);
         self.emit(load_map(1, self.map));
         self.emit([
             call_helper(1),
@@ -172,8 +182,12 @@ impl Generator<'_> {
         self.emit([mov_imm(0, 0), exit()]);
         for subprogram in SUBPROGRAMS {
             let entry = self.code.len();
-            let calls: Vec<_> =
-                self.calls.iter().filter(|(_, called, _)| *called == subprogram).copied().collect();
+            let calls: Vec<_> = self
+                .calls
+                .iter()
+                .filter(|(_, called, _)| *called == subprogram)
+                .copied()
+                .collect();
             for (at, _, is_address) in &calls {
                 let distance = (entry - at - 1) as i32;
                 match is_address {
@@ -190,7 +204,12 @@ impl Generator<'_> {
                 Subprogram::CopiesBack => self.emit([load(8, 3, 1, 0), store(8, 2, 0, 3)]),
                 Subprogram::Puts => self.emit([store(8, 1, 0, 2)]),
                 Subprogram::Swaps => {
-                    self.emit([load(8, 3, 1, 0), load(8, 4, 2, 0), store(8, 1, 0, 4), store(8, 2, 0, 3)]);
+                    self.emit([
+                        load(8, 3, 1, 0),
+                        load(8, 4, 2, 0),
+                        store(8, 1, 0, 4),
+                        store(8, 2, 0, 3),
+                    ]);
                 }
                 Subprogram::TurnsRound => self.emit([
                     load(8, 3, 2, 0),
@@ -200,7 +219,9 @@ impl Generator<'_> {
                     store(8, 2, 8, 4),
                     store(8, 2, 16, 3),
                 ]),
-                Subprogram::WritesThrough => self.emit([load(8, 3, 2, 0), store_number(1, 3, 0, 0x5a)]),
+                Subprogram::WritesThrough => {
+                    self.emit([load(8, 3, 2, 0), store_number(1, 3, 0, 0x5a)])
+                }
             }
             self.emit([mov_imm(0, 0), exit()]);
         }
@@ -208,7 +229,10 @@ impl Generator<'_> {
     }
 
     fn holding(&self, what: impl Fn(Holds) -> bool) -> Vec<u8> {
-        REGISTERS.into_iter().filter(|register| what(self.registers[usize::from(*register)])).collect()
+        REGISTERS
+            .into_iter()
+            .filter(|register| what(self.registers[usize::from(*register)]))
+            .collect()
     }
 
     fn pointer(&mut self) -> Option<(u8, i16)> {
@@ -246,7 +270,9 @@ impl Generator<'_> {
     /// Writes through some pointer.
     fn store(&mut self) {
         self.stores = self.stores.saturating_sub(1);
-        let Some((to, _)) = self.pointer() else { return self.fill() };
+        let Some((to, _)) = self.pointer() else {
+            return self.fill();
+        };
         let bytes = [1, 2, 4, 8][self.random.below(4)];
         let number = self.random.next() as i32;
         match self.random.below(6) {
@@ -267,9 +293,24 @@ impl Generator<'_> {
     /// Lets a helper function write to the packet or to a pointer.
     fn write_by_helper(&mut self, to: u8) {
         // bpf_xdp_load_bytes, bpf_skb_load_bytes; bpf_xdp_store_bytes, bpf_skb_store_bytes
-        let (loads, stores) = if self.kind.has_skb() { (26, 9) } else { (189, 190) };
-        let helper = if self.random.one_in(2) && !self.kind.has_skb() { stores } else { loads };
-        self.emit([mov(3, to), mov(1, 6), mov_imm(2, 1), mov_imm(4, 4), mov_imm(5, 0), call_helper(helper)]);
+        let (loads, stores) = if self.kind.has_skb() {
+            (26, 9)
+        } else {
+            (189, 190)
+        };
+        let helper = if self.random.one_in(2) && !self.kind.has_skb() {
+            stores
+        } else {
+            loads
+        };
+        self.emit([
+            mov(3, to),
+            mov(1, 6),
+            mov_imm(2, 1),
+            mov_imm(4, 4),
+            mov_imm(5, 0),
+            call_helper(helper),
+        ]);
         self.called();
     }
 
@@ -320,7 +361,9 @@ impl Generator<'_> {
 
     /// Moves a pointer by a constant, in one way or another.
     fn advance(&mut self) {
-        let Some((from, offset)) = self.pointer() else { return };
+        let Some((from, offset)) = self.pointer() else {
+            return;
+        };
         let to = self.target();
         let distance = self.random.below(9) as i16;
         if offset + distance > AREA - ACCESS {
@@ -335,10 +378,12 @@ impl Generator<'_> {
         self.set(to, Holds::Pointer(offset + distance));
     }
 
-    /// Adds a number to a pointer that only the run of the program knows. The kernel then demands another
-    /// comparison with the packet's end.
+    /// Adds a number to a pointer that only the run of the program knows. The kernel then demands
+    /// another comparison with the packet's end.
     fn wander(&mut self) {
-        let Some((from, offset)) = self.pointer() else { return };
+        let Some((from, offset)) = self.pointer() else {
+            return;
+        };
         if offset + 3 > AREA - ACCESS {
             return;
         }

@@ -22,7 +22,9 @@ fn scaled(usual: u64, full: u64) -> u64 {
 
 /// Returns random numbers. The same `TWINPROBE_SEED` gives the same numbers.
 fn random() -> generator::Random {
-    let seed = std::env::var("TWINPROBE_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = std::env::var("TWINPROBE_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| std::process::id().into());
     println!("TWINPROBE_SEED={seed}");
     generator::Random(seed)

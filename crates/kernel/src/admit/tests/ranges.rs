@@ -1,5 +1,5 @@
-//! Buffers on the stack whose size or index is not a constant: a pointer beside a buffer counts as shown if the size or
-//! the index may reach it.
+//! Buffers on the stack whose size or index is not a constant: a pointer beside a buffer counts as
+//! shown if the size or the index may reach it.
 
 use aya_obj::generated::bpf_insn;
 use twinprobe_ebpf_common::hook::ProgramKind::Tc;
@@ -11,7 +11,8 @@ use crate::sys::asm::{add_imm, call_helper, mov, mov_imm};
 
 const PERF_EVENT_OUTPUT: i32 = 25;
 const SKB_LOAD_BYTES: i32 = 26;
-/// The comparisons of an unsigned and of a signed number of 64 bits, and of 32 bits, with a constant: less or equal.
+/// The comparisons of an unsigned and of a signed number of 64 bits, and of 32 bits, with a
+/// constant: less or equal.
 const AT_MOST: u8 = 0xb5;
 const AT_MOST_SIGNED: u8 = 0xd5;
 const AT_MOST_LOW: u8 = 0xb6;
@@ -21,12 +22,21 @@ const LOAD_SIGNED: u8 = 0x81;
 
 /// Puts the address of a buffer of 40 bytes into `register`. A pointer comes after the buffer.
 fn buffer(register: u8) -> [bpf_insn; 3] {
-    [store(8, 10, -24, 6), mov(register, 10), add_imm(register, -64)]
+    [
+        store(8, 10, -24, 6),
+        mov(register, 10),
+        add_imm(register, -64),
+    ]
 }
 
 /// Shows the buffer, with the size that `size` leaves in R5.
 fn shown(size: &[bpf_insn]) -> Vec<bpf_insn> {
-    let call = [&[mov(1, 6)][..], &load_map(2, 0), &[mov_imm(3, 0), call_helper(PERF_EVENT_OUTPUT)]].concat();
+    let call = [
+        &[mov(1, 6)][..],
+        &load_map(2, 0),
+        &[mov_imm(3, 0), call_helper(PERF_EVENT_OUTPUT)],
+    ]
+    .concat();
     [&buffer(4)[..], size, &call].concat()
 }
 
@@ -65,11 +75,29 @@ fn a_size_counts_with_its_limit() {
     refused(&limited(wide, AT_MOST_LOW, 40), &shows);
     refused(&limited(low, AT_MOST_LOW_SIGNED, 40), &shows);
     refused(&limited(wide, AT_MOST_SIGNED, 40), &shows);
-    refused(&limited(raw(LOAD_SIGNED, 5, 9, 0, 0), AT_MOST_SIGNED, 40), &shows);
+    refused(
+        &limited(raw(LOAD_SIGNED, 5, 9, 0, 0), AT_MOST_SIGNED, 40),
+        &shows,
+    );
     // The program has compared the size before it adds to it.
-    refused(&shown(&[low, raw(AT_MOST, 5, 0, 1, 40), mov_imm(5, 40), add_imm(5, 8)]), &shows);
+    refused(
+        &shown(&[
+            low,
+            raw(AT_MOST, 5, 0, 1, 40),
+            mov_imm(5, 40),
+            add_imm(5, 8),
+        ]),
+        &shows,
+    );
     // The number comes from a pointer.
-    refused(&shown(&[raw(0xbc, 5, 6, 0, 0), raw(AT_MOST, 5, 0, 1, 40), mov_imm(5, 40)]), &shows);
+    refused(
+        &shown(&[
+            raw(0xbc, 5, 6, 0, 0),
+            raw(AT_MOST, 5, 0, 1, 40),
+            mov_imm(5, 40),
+        ]),
+        &shows,
+    );
 }
 
 /// Compilers often compare a copy of the size.
@@ -77,8 +105,9 @@ fn a_size_counts_with_its_limit() {
 fn a_limit_of_a_copy_is_one_of_the_size() {
     let shows = Act::ShowsAddress("bpf_perf_event_output".into());
     let (low, wide) = (load(4, 5, 9, 0), load(8, 5, 9, 0));
-    let compared =
-        |before: &[bpf_insn]| shown(&[before, &[raw(AT_MOST, 3, 0, 1, 40), mov_imm(5, 40)]].concat());
+    let compared = |before: &[bpf_insn]| {
+        shown(&[before, &[raw(AT_MOST, 3, 0, 1, 40), mov_imm(5, 40)]].concat())
+    };
     let (copy, half) = (mov(3, 5), raw(0xbc, 3, 5, 0, 0));
     admitted(&compared(&[low, copy]));
     admitted(&compared(&[wide, copy]));
@@ -92,7 +121,10 @@ fn a_limit_of_a_copy_is_one_of_the_size() {
     refused(&compared(&[low, copy, add_imm(5, 8)]), &shows);
     refused(&compared(&[low, copy, add_imm(3, 8)]), &shows);
     refused(&compared(&[low, copy, load(4, 5, 9, 8)]), &shows);
-    refused(&compared(&[low, load(4, 3, 9, 8), jump_set(5, 1, 1), copy]), &shows);
+    refused(
+        &compared(&[low, load(4, 3, 9, 8), jump_set(5, 1, 1), copy]),
+        &shows,
+    );
     // The number is the address in a pointer.
     refused(&compared(&[raw(0xbc, 5, 6, 0, 0), copy]), &shows);
 }
@@ -100,17 +132,35 @@ fn a_limit_of_a_copy_is_one_of_the_size() {
 #[test]
 fn an_index_counts_with_its_limit() {
     let read = |index: &[bpf_insn]| {
-        [&buffer(4)[..], index, &[add(4, 3), load(1, 5, 4, 0), store(1, 9, 0, 5)]].concat()
+        [
+            &buffer(4)[..],
+            index,
+            &[add(4, 3), load(1, 5, 4, 0), store(1, 9, 0, 5)],
+        ]
+        .concat()
     };
     let number = load(8, 3, 9, 0);
     admitted(&read(&[number, raw(0x57, 3, 0, 0, 31)]));
-    refused(&read(&[number, raw(0x57, 3, 0, 0, 63)]), &Act::StoresAddress);
+    refused(
+        &read(&[number, raw(0x57, 3, 0, 0, 63)]),
+        &Act::StoresAddress,
+    );
     refused(&read(&[number]), &Act::StoresAddress);
     // The index grows in a loop.
     let turns = |most: i32| {
-        let read = [mov(4, 10), add_imm(4, -64), add(4, 3), load(1, 5, 4, 0), store(1, 9, 0, 5)];
-        let turn =
-            [&[raw(0x35, 3, 0, 7, most)][..], &read, &[add_imm(3, 1), raw(0x05, 0, 0, -8, 0)]].concat();
+        let read = [
+            mov(4, 10),
+            add_imm(4, -64),
+            add(4, 3),
+            load(1, 5, 4, 0),
+            store(1, 9, 0, 5),
+        ];
+        let turn = [
+            &[raw(0x35, 3, 0, 7, most)][..],
+            &read,
+            &[add_imm(3, 1), raw(0x05, 0, 0, -8, 0)],
+        ]
+        .concat();
         [&buffer(4)[..], &[mov_imm(3, 0)], &turn].concat()
     };
     admitted(&turns(40));
@@ -121,9 +171,19 @@ fn an_index_counts_with_its_limit() {
 #[test]
 fn a_limit_is_not_a_size() {
     let load_bytes = |size: &[bpf_insn]| {
-        let before = [store(8, 10, -64, 6), store_number(8, 10, -56, 0), mov(3, 10), add_imm(3, -64)];
-        let call =
-            [mov(1, 6), mov_imm(2, 0), call_helper(SKB_LOAD_BYTES), load(1, 5, 10, -64), store(1, 9, 0, 5)];
+        let before = [
+            store(8, 10, -64, 6),
+            store_number(8, 10, -56, 0),
+            mov(3, 10),
+            add_imm(3, -64),
+        ];
+        let call = [
+            mov(1, 6),
+            mov_imm(2, 0),
+            call_helper(SKB_LOAD_BYTES),
+            load(1, 5, 10, -64),
+            store(1, 9, 0, 5),
+        ];
         of(Tc, &[&before[..], size, &call].concat())
     };
     assert_eq!(load_bytes(&[mov_imm(4, 16)]), []);

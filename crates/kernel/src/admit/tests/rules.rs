@@ -28,27 +28,51 @@ const OPERATIONS: [Operation; 7] = [
     Operation::Other,
 ];
 
-/// Returns the acts of `body`, which begins with the packet in R7, the packet's end in R8 and the context in R6.
+/// Returns the acts of `body`, which begins with the packet in R7, the packet's end in R8 and the
+/// context in R6.
 fn of(kind: ProgramKind, body: &[bpf_insn]) -> BTreeMap<usize, Act> {
     let data = if kind.has_skb() { 76 } else { 0 };
     let mut program = vec![mov(6, 1), load(4, 7, 6, data), load(4, 8, 6, data + 4)];
     program.extend(body);
-    conduct(&program, kind, &[]).acts.into_iter().map(|(at, act)| (at - 3, act)).collect()
+    conduct(&program, kind, &[])
+        .acts
+        .into_iter()
+        .map(|(at, act)| (at - 3, act))
+        .collect()
 }
 
 fn only(at: usize, act: Act) -> BTreeMap<usize, Act> {
     BTreeMap::from([(at, act)])
 }
 
-/// Returns the indices of atomic operations that this machine can't run if these maps have unaligned values. The
-/// program looks up an entry of map 0, and then runs `body` with the entry's address in R0.
+/// Returns the indices of atomic operations that this machine can't run if these maps have
+/// unaligned values. The program looks up an entry of map 0, and then runs `body` with the entry's
+/// address in R0.
 fn unaligned(maps: &[usize], body: &[bpf_insn]) -> Vec<usize> {
-    let start = [raw(0x18, 1, 1, 0, 0), raw(0, 0, 0, 0, 0), mov(2, 10), add_imm(2, -8), call_helper(1)];
+    let start = [
+        raw(0x18, 1, 1, 0, 0),
+        raw(0, 0, 0, 0, 0),
+        mov(2, 10),
+        add_imm(2, -8),
+        call_helper(1),
+    ];
     let end = [mov_imm(0, 0), exit()];
     let holds_maps = body.iter().any(|insn| insn.code == call_helper(1).code);
-    let facts = |map| MapFacts { without_atomics: maps.contains(&map), holds_maps, ..MapFacts::default() };
-    let found = conduct(&[&start[..], body, &end].concat(), Xdp, &[facts(0), facts(1)]).acts;
-    assert!(found.values().all(|act| *act == Act::Unaligned), "{found:?}");
+    let facts = |map| MapFacts {
+        without_atomics: maps.contains(&map),
+        holds_maps,
+        ..MapFacts::default()
+    };
+    let found = conduct(
+        &[&start[..], body, &end].concat(),
+        Xdp,
+        &[facts(0), facts(1)],
+    )
+    .acts;
+    assert!(
+        found.values().all(|act| *act == Act::Unaligned),
+        "{found:?}"
+    );
     found.into_keys().map(|at| at - start.len()).collect()
 }
 
@@ -58,13 +82,29 @@ fn an_atomic_operation_is_refused_where_a_value_may_be_unaligned() {
     assert_eq!(unaligned(&[0], &count), [2]);
     assert!(unaligned(&[1], &count).is_empty());
     // The address passes through a slot of the stack, or points behind the start of the value.
-    let spilled = [store(8, 10, -16, 0), load(8, 3, 10, -16), add_imm(3, 8), atomic_add_u64(3, 0, 1)];
+    let spilled = [
+        store(8, 10, -16, 0),
+        load(8, 3, 10, -16),
+        add_imm(3, 8),
+        atomic_add_u64(3, 0, 1),
+    ];
     assert_eq!(unaligned(&[0], &spilled), [3]);
     // A value in the inner map of a map of maps.
-    let inner = [mov(1, 0), mov(2, 10), add_imm(2, -8), call_helper(1), atomic_add_u64(0, 0, 7)];
+    let inner = [
+        mov(1, 0),
+        mov(2, 10),
+        add_imm(2, -8),
+        call_helper(1),
+        atomic_add_u64(0, 0, 7),
+    ];
     assert_eq!(unaligned(&[0], &inner), [4]);
     // Operations that are not atomic, and operations on numbers that were read from the value.
-    let plain = [load(8, 3, 0, 0), store(8, 0, 0, 3), store(8, 10, -16, 3), atomic_add_u64(10, -16, 3)];
+    let plain = [
+        load(8, 3, 0, 0),
+        store(8, 0, 0, 3),
+        store(8, 10, -16, 3),
+        atomic_add_u64(10, -16, 3),
+    ];
     assert!(unaligned(&[0], &plain).is_empty());
 }
 
@@ -72,14 +112,28 @@ fn an_atomic_operation_is_refused_where_a_value_may_be_unaligned() {
 fn values_behind_addresses_of_odd_length_are_unaligned() {
     let has = |kind: MapKind, key_size| {
         let map_type = kind.bpf_type().unwrap();
-        let map = MapSpec { map_type, key_size, value_size: 8, ..MapSpec::default() };
-        let outer = MapSpec { map_type: MapKind::ArrayOfMaps.bpf_type().unwrap(), ..MapSpec::default() };
-        let outer = MapSpec { inner: Some(Box::new(map.clone())), ..outer };
+        let map = MapSpec {
+            map_type,
+            key_size,
+            value_size: 8,
+            ..MapSpec::default()
+        };
+        let outer = MapSpec {
+            map_type: MapKind::ArrayOfMaps.bpf_type().unwrap(),
+            ..MapSpec::default()
+        };
+        let outer = MapSpec {
+            inner: Some(Box::new(map.clone())),
+            ..outer
+        };
         let unaligned = has_unaligned_values(&map);
         assert_eq!(has_unaligned_values(&outer), unaligned);
         unaligned
     };
-    assert_eq!([5, 8, 12, 16, 20].map(|key| has(MapKind::LpmTrie, key)), [true, true, false, true, false]);
+    assert_eq!(
+        [5, 8, 12, 16, 20].map(|key| has(MapKind::LpmTrie, key)),
+        [true, true, false, true, false]
+    );
     assert_eq!([5, 8].map(|key| has(MapKind::Hash, key)), [false; 2]);
 }
 
@@ -91,16 +145,30 @@ fn a_store_is_refused_where_the_packet_may_be() {
             let found = of(kind, &[body, &end].concat());
             assert_eq!(found, only(at, Act::WritesPacket), "{body:?}");
         };
-        let admitted = |body: &[bpf_insn]| assert_eq!(of(kind, &[body, &end].concat()), BTreeMap::new());
+        let admitted =
+            |body: &[bpf_insn]| assert_eq!(of(kind, &[body, &end].concat()), BTreeMap::new());
         refused(&[store_number(1, 7, 0, 1)], 0);
         refused(&[store_number(1, 8, -1, 1)], 0);
         refused(&[mov(3, 7), add_imm(3, 4), store(8, 3, 0, 6)], 2);
         // A number plus a pointer is a pointer; the difference of two pointers is a number.
         refused(&[mov_imm(3, 4), add(3, 7), store_number(1, 3, 0, 1)], 2);
         admitted(&[subtract(8, 7), add(8, 10), store_number(8, 8, -8, 1)]);
-        // The address passes through a slot of the stack: whole, in part, and through an overwritten slot.
-        refused(&[store(8, 10, -8, 7), load(8, 3, 10, -8), store_number(1, 3, 0, 1)], 2);
-        admitted(&[store(8, 10, -8, 7), store(8, 10, -8, 10), load(8, 3, 10, -8), store_number(1, 3, 0, 1)]);
+        // The address passes through a slot of the stack: whole, in part, and through an
+        // overwritten slot.
+        refused(
+            &[
+                store(8, 10, -8, 7),
+                load(8, 3, 10, -8),
+                store_number(1, 3, 0, 1),
+            ],
+            2,
+        );
+        admitted(&[
+            store(8, 10, -8, 7),
+            store(8, 10, -8, 10),
+            load(8, 3, 10, -8),
+            store_number(1, 3, 0, 1),
+        ]);
         // The address in the stack depends on the path through the program.
         refused(
             &[
@@ -130,12 +198,33 @@ fn a_store_is_refused_where_the_packet_may_be() {
             9,
         );
         refused(
-            &[store(8, 10, -8, 7), store_number(4, 10, -8, 0), load(8, 3, 10, -8), store_number(1, 3, 0, 1)],
+            &[
+                store(8, 10, -8, 7),
+                store_number(4, 10, -8, 0),
+                load(8, 3, 10, -8),
+                store_number(1, 3, 0, 1),
+            ],
             3,
         );
         // Two paths lead to one store. In a loop, only the second round stores to the packet.
-        refused(&[mov(3, 10), jump_eq(8, 0, 1), mov(3, 7), store_number(1, 3, 0, 1)], 3);
-        refused(&[mov(3, 10), store_number(1, 3, -1, 1), mov(3, 7), jump_eq(8, 0, -3)], 1);
+        refused(
+            &[
+                mov(3, 10),
+                jump_eq(8, 0, 1),
+                mov(3, 7),
+                store_number(1, 3, 0, 1),
+            ],
+            3,
+        );
+        refused(
+            &[
+                mov(3, 10),
+                store_number(1, 3, -1, 1),
+                mov(3, 7),
+                jump_eq(8, 0, -3),
+            ],
+            1,
+        );
         // A value that is read from the packet is a number.
         admitted(&[
             load(8, 3, 7, 0),
@@ -151,17 +240,48 @@ fn a_store_is_refused_where_the_packet_may_be() {
 fn the_context_leads_to_the_packet_and_is_not_written() {
     let end = [mov_imm(0, 0), exit()];
     let of_tc = |body: &[bpf_insn]| of(Tc, &[body, &end].concat());
-    assert_eq!(of_tc(&[store_number(4, 6, 8, 1)]), only(0, Act::WritesContext));
-    let spilled = [store(8, 10, -8, 6), load(8, 3, 10, -8), store_number(4, 3, 8, 1)];
+    assert_eq!(
+        of_tc(&[store_number(4, 6, 8, 1)]),
+        only(0, Act::WritesContext)
+    );
+    let spilled = [
+        store(8, 10, -8, 6),
+        load(8, 3, 10, -8),
+        store_number(4, 3, 8, 1),
+    ];
     assert_eq!(of_tc(&spilled), only(2, Act::WritesContext));
-    // `data_meta` is a pointer into the packet, `mark` is a number, and a field at an unknown offset may be anything.
-    for (field, packet) in [(76, true), (78, true), (80, true), (140, true), (144, false), (8, false)] {
-        let found = of_tc(&[load(4, 3, 6, field), mov(4, 10), add(4, 3), store_number(1, 3, 0, 1)]);
+    // `data_meta` is a pointer into the packet, `mark` is a number, and a field at an unknown
+    // offset may be anything.
+    for (field, packet) in [
+        (76, true),
+        (78, true),
+        (80, true),
+        (140, true),
+        (144, false),
+        (8, false),
+    ] {
+        let found = of_tc(&[
+            load(4, 3, 6, field),
+            mov(4, 10),
+            add(4, 3),
+            store_number(1, 3, 0, 1),
+        ]);
         assert_eq!(found.get(&3) == Some(&Act::WritesPacket), packet, "{field}");
     }
-    let moved = [mov(3, 6), add_imm(3, 70), load(4, 4, 3, 6), store_number(1, 4, 0, 1)];
+    let moved = [
+        mov(3, 6),
+        add_imm(3, 70),
+        load(4, 4, 3, 6),
+        store_number(1, 4, 0, 1),
+    ];
     assert_eq!(of_tc(&moved), only(3, Act::WritesPacket));
-    let unknown = [mov(3, 6), load(4, 4, 6, 8), add(3, 4), load(4, 4, 3, 0), store_number(1, 4, 0, 1)];
+    let unknown = [
+        mov(3, 6),
+        load(4, 4, 6, 8),
+        add(3, 4),
+        load(4, 4, 3, 0),
+        store_number(1, 4, 0, 1),
+    ];
     assert_eq!(of_tc(&unknown), only(4, Act::WritesPacket));
 }
 
@@ -187,8 +307,15 @@ fn functions_are_followed_with_what_they_get() {
     let expected = BTreeMap::from([(7, Act::WritesPacket), (9, Act::WritesPacket)]);
     assert_eq!(of(Xdp, &body), expected);
     // The same function with only the stack as its argument.
-    let body =
-        [mov(1, 10), call_subprogram(2), mov_imm(0, 0), exit(), store_number(1, 1, -1, 1), mov(0, 1), exit()];
+    let body = [
+        mov(1, 10),
+        call_subprogram(2),
+        mov_imm(0, 0),
+        exit(),
+        store_number(1, 1, -1, 1),
+        mov(0, 1),
+        exit(),
+    ];
     assert_eq!(of(Xdp, &body), BTreeMap::new());
     // A function that calls itself.
     let body = [call_subprogram(-1), exit()];
@@ -218,7 +345,11 @@ fn a_read_of_the_packet_may_end_its_function() {
     assert_eq!(of(Tc, &body(number)), BTreeMap::new());
     for code in [0x20, 0x28, 0x30, 0x40, 0x48, 0x50] {
         let found = of(Tc, &body(raw(code, 0, 0, 0, 60_000)));
-        assert_eq!(found.get(&5), Some(&Act::WritesPacket), "{code:#x}: {found:?}");
+        assert_eq!(
+            found.get(&5),
+            Some(&Act::WritesPacket),
+            "{code:#x}: {found:?}"
+        );
     }
 }
 
@@ -267,16 +398,36 @@ fn a_function_that_is_called_back_is_followed() {
 
 #[test]
 fn helper_functions_are_on_a_list() {
-    let call = |number: i32| [mov(1, 6), mov(2, 10), mov(3, 7), call_helper(number), exit()];
+    let call = |number: i32| {
+        [
+            mov(1, 6),
+            mov(2, 10),
+            mov(3, 7),
+            call_helper(number),
+            exit(),
+        ]
+    };
     assert_eq!(of(Xdp, &call(5)), BTreeMap::new());
     // bpf_xdp_load_bytes and bpf_skb_load_bytes write to R3.
     for (kind, number) in [(Xdp, 189), (Tc, 26)] {
-        assert!(matches!(of(kind, &call(number)).get(&3), Some(Act::HasPacketWritten(_))));
+        assert!(matches!(
+            of(kind, &call(number)).get(&3),
+            Some(Act::HasPacketWritten(_))
+        ));
     }
-    assert!(matches!(of(Xdp, &call(44)).get(&3), Some(Act::CallsChange(_))), "bpf_xdp_adjust_head");
-    assert!(matches!(of(Tc, &call(9)).get(&3), Some(Act::CallsChange(_))), "bpf_skb_store_bytes");
+    assert!(
+        matches!(of(Xdp, &call(44)).get(&3), Some(Act::CallsChange(_))),
+        "bpf_xdp_adjust_head"
+    );
+    assert!(
+        matches!(of(Tc, &call(9)).get(&3), Some(Act::CallsChange(_))),
+        "bpf_skb_store_bytes"
+    );
     for number in [12, 113, 165, 36, 9999, -1] {
-        assert_eq!(of(Xdp, &call(number)), only(3, Act::CallsHelper(number as u32)));
+        assert_eq!(
+            of(Xdp, &call(number)),
+            only(3, Act::CallsHelper(number as u32))
+        );
     }
     // The analysis skips code that can't be reached after a CO-RE relocation that does not fit.
     let poisoned = [call_helper(0x0bad_2310), store_number(1, 7, 0, 1), exit()];
@@ -303,7 +454,11 @@ fn a_reference_of_the_source_is_told_from_that_of_a_relocation() {
         (0x0d, 0, Unknown::Instruction),
         (0xff, 0, Unknown::Instruction),
     ] {
-        assert_eq!(unknown(&[raw(code, 0, source, 0, 0), exit()]), [(0, expected)], "{code:#x}");
+        assert_eq!(
+            unknown(&[raw(code, 0, source, 0, 0), exit()]),
+            [(0, expected)],
+            "{code:#x}"
+        );
     }
     assert_eq!(unknown(&[jump(5), exit()]), [(0, Unknown::Instruction)]);
     assert_eq!(unknown(&load_64(0)[..1]), [(0, Unknown::Instruction)]);
@@ -321,9 +476,15 @@ fn values_are_joined_to_what_covers_both() {
         AbstractValue::exactly(0),
         AbstractValue::exactly(7),
         AbstractValue::ADDRESS,
-        AbstractValue { half: true, ..AbstractValue::NONE },
+        AbstractValue {
+            half: true,
+            ..AbstractValue::NONE
+        },
         AbstractValue::MAP,
-        AbstractValue { map: PointerFacts::Only(1), ..AbstractValue::NONE },
+        AbstractValue {
+            map: PointerFacts::Only(1),
+            ..AbstractValue::NONE
+        },
         AbstractValue::KERNEL,
         AbstractValue::HARMLESS,
         AbstractValue::PACKET,
@@ -332,7 +493,13 @@ fn values_are_joined_to_what_covers_both() {
         AbstractValue::CONTEXT,
         AbstractValue::frame(0),
         at(0, Some(OffsetRange::at(-8))),
-        at(0, Some(OffsetRange { first: -16, last: -8 })),
+        at(
+            0,
+            Some(OffsetRange {
+                first: -16,
+                last: -8,
+            }),
+        ),
         at(1, None),
         AbstractValue::function(3),
         AbstractValue::function(4),
@@ -350,9 +517,15 @@ fn values_are_joined_to_what_covers_both() {
                 assert!(covers(both.moved_by(1), one.moved_by(1)));
                 for operation in OPERATIONS {
                     let of_both = both.combine(operation, third, None);
-                    assert!(covers(of_both, one.combine(operation, third, None)), "{operation:?}");
+                    assert!(
+                        covers(of_both, one.combine(operation, third, None)),
+                        "{operation:?}"
+                    );
                     let to_both = third.combine(operation, both, None);
-                    assert!(covers(to_both, third.combine(operation, one, None)), "{operation:?}");
+                    assert!(
+                        covers(to_both, third.combine(operation, one, None)),
+                        "{operation:?}"
+                    );
                 }
             }
         }

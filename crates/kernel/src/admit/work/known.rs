@@ -10,7 +10,12 @@ const MOVE: u8 = 0xbf;
 const MOVE_LOW: u8 = 0xbc;
 
 /// Follows an instruction other than a jump.
-pub fn step(program: &[bpf_insn], at: InstructionIndex, instruction: Instruction, registers: &mut Registers) {
+pub fn step(
+    program: &[bpf_insn],
+    at: InstructionIndex,
+    instruction: Instruction,
+    registers: &mut Registers,
+) {
     let raw = program[at];
     match instruction {
         Instruction::Compute { to, .. } => match copied(raw, registers, u64::from(u32::MAX) - 1) {
@@ -26,13 +31,22 @@ pub fn step(program: &[bpf_insn], at: InstructionIndex, instruction: Instruction
             };
             registers.set(to, facts);
         }
-        Instruction::Atomic { fetched: Some(fetched), .. } => registers.set(fetched, RegisterFacts::Nothing),
+        Instruction::Atomic {
+            fetched: Some(fetched),
+            ..
+        } => registers.set(fetched, RegisterFacts::Nothing),
         Instruction::Number { to } => {
             let high = program[at + 1].imm as u32;
-            registers.set(to, RegisterFacts::Most(u64::from(high) << 32 | u64::from(raw.imm as u32)));
+            registers.set(
+                to,
+                RegisterFacts::Most(u64::from(high) << 32 | u64::from(raw.imm as u32)),
+            );
         }
         Instruction::Map { to } => {
-            registers.set(to, usize::try_from(raw.imm).map_or(RegisterFacts::Nothing, RegisterFacts::Map));
+            registers.set(
+                to,
+                usize::try_from(raw.imm).map_or(RegisterFacts::Nothing, RegisterFacts::Map),
+            );
         }
         Instruction::Function { to, entry } => registers.set(to, RegisterFacts::Function(entry)),
         Instruction::Call(_) | Instruction::CallHelper(_) | Instruction::ReadPacket => {
@@ -42,8 +56,8 @@ pub fn step(program: &[bpf_insn], at: InstructionIndex, instruction: Instruction
     }
 }
 
-/// Returns the register whose whole content a move copies. A move of 32 bits copies the whole content if the
-/// number is at most `low`.
+/// Returns the register whose whole content a move copies. A move of 32 bits copies the whole
+/// content if the number is at most `low`.
 pub fn copied(raw: bpf_insn, registers: &Registers, low: u64) -> Option<Register> {
     let from = Register::from(raw.src_reg());
     let is_low = matches!(registers[from], RegisterFacts::Most(most) if most <= low);
@@ -60,8 +74,14 @@ pub fn compared(raw: bpf_insn, taken: bool, mut registers: Registers) -> Registe
         _ => None,
     };
     let is_register = raw.code & 0x08 != 0;
-    let other = if is_register { most(two) } else { u64::try_from(raw.imm).ok() };
-    let (Some(before), Some(other)) = (most(one), other) else { return registers };
+    let other = if is_register {
+        most(two)
+    } else {
+        u64::try_from(raw.imm).ok()
+    };
+    let (Some(before), Some(other)) = (most(one), other) else {
+        return registers;
+    };
     // The bounds of the first and of the second number after the comparison.
     let (first, second) = match (raw.code & 0xf0, taken) {
         // Equal; not equal.
@@ -75,7 +95,13 @@ pub fn compared(raw: bpf_insn, taken: bool, mut registers: Registers) -> Registe
         _ => return registers,
     };
     // So large a number may be a pointer, so that the comparison gives no bound.
-    let sure = |most: u64| if is_register && most >= u64::from(u32::MAX >> 1) { u64::MAX } else { most };
+    let sure = |most: u64| {
+        if is_register && most >= u64::from(u32::MAX >> 1) {
+            u64::MAX
+        } else {
+            most
+        }
+    };
     let (first, second) = (sure(first), sure(second));
     let is_signed = matches!(raw.code & 0xf0, 0x60 | 0x70 | 0xc0 | 0xd0);
     // A comparison of 32 bits, or with a sign, gives no bound for larger numbers.
@@ -108,7 +134,11 @@ fn computed(raw: bpf_insn, registers: &Registers) -> RegisterFacts {
     let before = registers[usize::from(raw.dst_reg())];
     // The operation changes the order of bytes.
     if raw.code & 0xf0 == 0xd0 {
-        return if raw.imm < 64 { RegisterFacts::Most(u64::from(u32::MAX)) } else { RegisterFacts::Nothing };
+        return if raw.imm < 64 {
+            RegisterFacts::Most(u64::from(u32::MAX))
+        } else {
+            RegisterFacts::Nothing
+        };
     }
     let (wide, all) = (raw.code & 0x07 == 7, u64::from(u32::MAX));
     let number = match (raw.code & 0xf0, raw.off) {
@@ -119,7 +149,11 @@ fn computed(raw: bpf_insn, registers: &Registers) -> RegisterFacts {
         (0x90, 0) if !is_register => most(other).wrapping_sub(1),
         // A load of 32 bits may give a pointer, which is larger than 32 bits.
         (0x70, 0) if !is_register => {
-            let before = if wide && most(before) >= all { u64::MAX } else { most(before) };
+            let before = if wide && most(before) >= all {
+                u64::MAX
+            } else {
+                most(before)
+            };
             before.checked_shr(raw.imm as u32).unwrap_or(0)
         }
         _ => u64::MAX,

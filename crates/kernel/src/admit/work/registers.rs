@@ -18,12 +18,14 @@ pub enum RegisterFacts {
 }
 
 impl RegisterFacts {
-    /// Returns a fact that covers both facts. If the bounds of the two numbers differ, the fact has the larger
-    /// bound only if that bound is `exact`.
+    /// Returns a fact that covers both facts. If the bounds of the two numbers differ, the fact has
+    /// the larger bound only if that bound is `exact`.
     pub fn join(self, other: Self, exact: bool) -> Self {
         match (self, other) {
             _ if self == other => self,
-            (Self::Most(one), Self::Most(other)) if exact || other < one => Self::Most(one.max(other)),
+            (Self::Most(one), Self::Most(other)) if exact || other < one => {
+                Self::Most(one.max(other))
+            }
             _ => Self::Nothing,
         }
     }
@@ -33,20 +35,24 @@ impl RegisterFacts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Registers {
     facts: [RegisterFacts; REGISTERS],
-    /// For each register, the first register that surely contains the same number. It may be the register itself.
+    /// For each register, the first register that surely contains the same number. It may be the
+    /// register itself.
     first: [u8; REGISTERS],
 }
 
 impl Registers {
     /// No knowledge.
-    pub const UNKNOWN: Self =
-        Self { facts: [RegisterFacts::Nothing; REGISTERS], first: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10] };
+    pub const UNKNOWN: Self = Self {
+        facts: [RegisterFacts::Nothing; REGISTERS],
+        first: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
+    };
 
     /// Notes facts about the new content of a register.
     pub fn set(&mut self, register: Register, facts: RegisterFacts) {
         let alone = |other: Register| other == register;
-        self.first =
-            regroup(|one, other| one == other || !alone(one) && !alone(other) && self.is_same(one, other));
+        self.first = regroup(|one, other| {
+            one == other || !alone(one) && !alone(other) && self.is_same(one, other)
+        });
         self.facts[register] = facts;
     }
 
@@ -69,10 +75,12 @@ impl Registers {
         }
     }
 
-    /// Keeps the facts that are true in both cases. Returns false if nothing has changed. With `exact`, the bounds of
-    /// numbers may grow; without it, a number whose bound would grow becomes unknown.
+    /// Keeps the facts that are true in both cases. Returns false if nothing has changed. With
+    /// `exact`, the bounds of numbers may grow; without it, a number whose bound would grow becomes
+    /// unknown.
     pub fn join(&mut self, other: Self, exact: bool) -> bool {
-        let facts = array::from_fn(|register| self.facts[register].join(other.facts[register], exact));
+        let facts =
+            array::from_fn(|register| self.facts[register].join(other.facts[register], exact));
         let first = regroup(|one, two| self.is_same(one, two) && other.is_same(one, two));
         let both = Self { facts, first };
         let is_new = both != *self;
@@ -87,7 +95,11 @@ impl Registers {
 
 /// Returns, for each register, the first register of its group of equal registers.
 fn regroup(is_same: impl Fn(Register, Register) -> bool) -> [u8; REGISTERS] {
-    array::from_fn(|register| (0..register).find(|first| is_same(*first, register)).unwrap_or(register) as u8)
+    array::from_fn(|register| {
+        (0..register)
+            .find(|first| is_same(*first, register))
+            .unwrap_or(register) as u8
+    })
 }
 
 impl Index<Register> for Registers {
@@ -119,7 +131,11 @@ mod tests {
         registers.limit(1, 2);
         assert_eq!(
             known(&registers),
-            [RegisterFacts::Most(2), RegisterFacts::Nothing, RegisterFacts::Nothing]
+            [
+                RegisterFacts::Most(2),
+                RegisterFacts::Nothing,
+                RegisterFacts::Nothing
+            ]
         );
     }
 }

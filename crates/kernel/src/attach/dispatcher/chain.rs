@@ -18,12 +18,12 @@ use crate::attach::hook::hook_point::HookPoint;
 use crate::attach::rank::DeploymentId;
 use crate::load::pins;
 
-/// The largest number of probes at one hook of one interface. The kernel allows 33 tail calls per packet
-/// (`MAX_TAIL_CALL_CNT`). The probes can use the remaining ones.
+/// The largest number of probes at one hook of one interface. The kernel allows 33 tail calls per
+/// packet (`MAX_TAIL_CALL_CNT`). The probes can use the remaining ones.
 pub const MAX_CHAIN: usize = 16;
-/// The name of a symbolic link among the pins whose text is the path of the dispatcher's network namespace. A
-/// dispatcher in the daemon's own namespace has no such link. The text has the prefix [`NETNS_PATH`], so that the link
-/// leads to no file.
+/// The name of a symbolic link among the pins whose text is the path of the dispatcher's network
+/// namespace. A dispatcher in the daemon's own namespace has no such link. The text has the prefix
+/// [`NETNS_PATH`], so that the link leads to no file.
 pub const NETNS: &str = "netns";
 pub const NETNS_PATH: &str = "path:";
 
@@ -31,25 +31,26 @@ pub const NETNS_PATH: &str = "path:";
 #[derive(Debug)]
 pub struct Dispatcher {
     pub pins: PathBuf,
-    /// The attachment; `None` during the addition of the first probe, and after a failed attachment.
+    /// The attachment; `None` during the addition of the first probe, and after a failed
+    /// attachment.
     pub attachment: Option<Attachment>,
     /// The id of the program that was attached, if it is known.
     pub program: Option<u32>,
     /// The attached program, kept for other dispatchers that call the same probes.
     pub revision: Option<Arc<DispatcherProgram>>,
-    /// The state of the attachment, shared with the code that shows it. No task takes another lock while it
-    /// holds this one.
+    /// The state of the attachment, shared with the code that shows it. No task takes another lock
+    /// while it holds this one.
     pub health: Arc<Mutex<Health>>,
     /// The probes, in the order in which they are called.
     pub entries: Vec<DispatcherEntry>,
-    /// Replaced deployments that the dispatcher does not call any more. Their slots are still pinned, so that a later daemon
-    /// finds the programs that the earlier daemon called.
+    /// Replaced deployments that the dispatcher does not call any more. Their slots are still
+    /// pinned, so that a later daemon finds the programs that the earlier daemon called.
     pub retired: Vec<DeploymentId>,
-    /// True if the present program still calls a probe that is not among the entries, because the kernel refused the next
-    /// program.
+    /// True if the present program still calls a probe that is not among the entries, because the
+    /// kernel refused the next program.
     pub is_stale: bool,
-    /// True for an earlier daemon's dispatcher until [`settle`](super::dispatchers::Dispatchers::settle):
-    /// probes may still claim it.
+    /// True for an earlier daemon's dispatcher until
+    /// [`settle`](super::dispatchers::Dispatchers::settle): probes may still claim it.
     pub adopted: bool,
 }
 
@@ -58,7 +59,8 @@ impl Dispatcher {
         // A daemon that died between detaching and cleaning up leaves its pins.
         pins::remove_directory(&pins)?;
         std::fs::create_dir_all(&pins)?;
-        // The link is made before anything is attached: the next daemon looks for the attachment in that namespace.
+        // The link is made before anything is attached: the next daemon looks for the attachment in
+        // that namespace.
         let linked = match place.netns.path() {
             Some(path) => symlink(format!("{NETNS_PATH}{}", path.display()), pins.join(NETNS)),
             None => Ok(()),
@@ -78,25 +80,30 @@ impl Dispatcher {
             attachment,
             program: None,
             revision: None,
-            health: Arc::new(Mutex::new(Health { mode, ..Health::default() })),
+            health: Arc::new(Mutex::new(Health {
+                mode,
+                ..Health::default()
+            })),
             entries: Vec::new(),
             retired: Vec::new(),
             is_stale: false,
         }
     }
 
-    /// Adopts the dispatcher that an earlier daemon left at `place`; `None` if it is incomplete or attached nowhere any
-    /// more.
+    /// Adopts the dispatcher that an earlier daemon left at `place`; `None` if it is incomplete or
+    /// attached nowhere any more.
     pub fn adopt(pins: PathBuf, place: &HookPoint) -> io::Result<Option<Self>> {
         if !pins.is_dir() {
             return Ok(None);
         }
-        let attachment = place.netns.run(|| Attachment::adopt(place.ifindex, place.hook, &pins))??;
+        let attachment = place
+            .netns
+            .run(|| Attachment::adopt(place.ifindex, place.hook, &pins))??;
         Ok(attachment.map(|attachment| Self::with(pins, Some(attachment))))
     }
 
-    /// Tells whether the dispatcher still gets packets: an interface that disappears takes the attachment with it, even if
-    /// another interface gets its name. Fails if the answer is unknown.
+    /// Tells whether the dispatcher still gets packets: an interface that disappears takes the
+    /// attachment with it, even if another interface gets its name. Fails if the answer is unknown.
     pub fn is_alive(&self, place: &HookPoint) -> io::Result<bool> {
         match &self.attachment {
             Some(attachment) => Ok(attachment.program_at(place.ifindex)?.is_some()),
@@ -111,8 +118,8 @@ impl Dispatcher {
         health.failure = None;
     }
 
-    /// Forgets an attachment that has ended and removes its pins, so that the dispatcher can be attached anew with all
-    /// its probes.
+    /// Forgets an attachment that has ended and removes its pins, so that the dispatcher can be
+    /// attached anew with all its probes.
     pub fn let_go(&mut self) {
         (self.attachment, self.program, self.revision) = (None, None, None);
         if let Err(error) = Attachment::unpin(&self.pins) {
@@ -135,12 +142,17 @@ impl Dispatcher {
 
     /// Removes the pins of all slots that no probe has claimed.
     pub fn unpin_unclaimed(&self) -> io::Result<()> {
-        let owners = self.entries.iter().map(|entry| entry.owner).chain(self.retired.iter().copied());
+        let owners = self
+            .entries
+            .iter()
+            .map(|entry| entry.owner)
+            .chain(self.retired.iter().copied());
         slots::unpin_others(&self.pins, &owners.collect::<Vec<_>>())
     }
 
-    /// Detaches the dispatcher and removes its pins. Failures are logged, because no caller can handle them. After a failure
-    /// that may be temporary, returns the pins, to be [discarded](dispatchers::Dispatchers::discard).
+    /// Detaches the dispatcher and removes its pins. Failures are logged, because no caller can
+    /// handle them. After a failure that may be temporary, returns the pins, to be
+    /// [discarded](dispatchers::Dispatchers::discard).
     pub fn detach(self, place: &HookPoint) -> Result<(), PathBuf> {
         let detach = |attachment: Attachment| place.netns.run(|| attachment.detach()).flatten();
         let detached = self.attachment.map_or(Ok(()), detach);
@@ -150,7 +162,10 @@ impl Dispatcher {
             Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => Ok(()),
             detached => detached,
         };
-        for error in [detached, pins::remove_directory(&self.pins)].into_iter().filter_map(Result::err) {
+        for error in [detached, pins::remove_directory(&self.pins)]
+            .into_iter()
+            .filter_map(Result::err)
+        {
             tracing::warn!(
                 interface = place.interface,
                 hook = place.hook.name(),

@@ -1,9 +1,10 @@
-//! One dispatcher program for each interface and hook that has probes. Adding, removing or replacing a probe loads a
-//! new revision and puts it into the same link: every packet sees one revision or the other.
+//! One dispatcher program for each interface and hook that has probes. Adding, removing or
+//! replacing a probe loads a new revision and puts it into the same link: every packet sees one
+//! revision or the other.
 //!
-//! Dispatchers outlive the daemon. A later daemon [opens](Dispatchers::open) them, and each probe adds itself
-//! again to its dispatchers. Then [`Dispatchers::settle`] makes the programs in the kernel match, even after
-//! half-done changes.
+//! Dispatchers outlive the daemon. A later daemon [opens](Dispatchers::open) them, and each probe
+//! adds itself again to its dispatchers. Then [`Dispatchers::settle`] makes the programs in the
+//! kernel match, even after half-done changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -59,23 +60,26 @@ pub struct Dispatchers {
     pub root: PathBuf,
     tc_method: TcMethod,
     pub by_place: Mutex<BTreeMap<HookKey, (HookPoint, Dispatcher)>>,
-    /// Pins of attachments that call no probe and could not be detached yet. If both locks are taken, the lock of `by_place`
-    /// comes first.
+    /// Pins of attachments that call no probe and could not be detached yet. If both locks are
+    /// taken, the lock of `by_place` comes first.
     pub left: Mutex<BTreeSet<PathBuf>>,
-    /// Pins of an earlier daemon that no probe has claimed yet. They are kept until probes have been able to look for their
-    /// interfaces. If both locks are taken, the lock of `by_place` comes first.
+    /// Pins of an earlier daemon that no probe has claimed yet. They are kept until probes have
+    /// been able to look for their interfaces. If both locks are taken, the lock of `by_place`
+    /// comes first.
     pub unclaimed: Mutex<BTreeSet<PathBuf>>,
-    /// True if, since the last [`Self::settle`], an error that may be temporary has prevented the adoption of pins.
+    /// True if, since the last [`Self::settle`], an error that may be temporary has prevented the
+    /// adoption of pins.
     pub hindered: AtomicBool,
-    /// True if a held probe could not look for its interfaces. A held probe looks for them only once.
+    /// True if a held probe could not look for its interfaces. A held probe looks for them only
+    /// once.
     pub keeps_unclaimed: AtomicBool,
     /// True once the remains of earlier daemons have been adopted or removed.
     pub settled: AtomicBool,
 }
 
 impl Dispatchers {
-    /// Opens the dispatchers whose pins an earlier daemon may have left under `root`. If they are `measured`, each
-    /// dispatcher has a separate program, whose runs the kernel counts.
+    /// Opens the dispatchers whose pins an earlier daemon may have left under `root`. If they are
+    /// `measured`, each dispatcher has a separate program, whose runs the kernel counts.
     pub fn open(
         root: PathBuf,
         quiescer: Arc<Quiescer>,
@@ -97,8 +101,9 @@ impl Dispatchers {
         })
     }
 
-    /// Calls a probe at `place`, in the place of the deployment that it replaces, if there is one. The replaced deployment
-    /// stays ready until it is [retired](Self::retire). An error changes nothing.
+    /// Calls a probe at `place`, in the place of the deployment that it replaces, if there is one.
+    /// The replaced deployment stays ready until it is [retired](Self::retire). An error changes
+    /// nothing.
     pub fn add(
         &self,
         place: &HookPoint,
@@ -106,17 +111,22 @@ impl Dispatchers {
         replaces: Option<DeploymentId>,
     ) -> Result<Arc<Mutex<Health>>, AttachError> {
         let mut by_place = self.by_place.lock();
-        // Every probe on the dispatcher drops a dead attachment; `attach` makes the attachment again below.
+        // Every probe on the dispatcher drops a dead attachment; `attach` makes the attachment
+        // again below.
         if let Some((_, known)) = by_place.get_mut(&place.key())
             && !known.is_alive(place).map_err(|error| place.failed(error))?
         {
             known.let_go();
         }
-        let existing = by_place.remove(&place.key()).map(|(_, dispatcher)| dispatcher);
+        let existing = by_place
+            .remove(&place.key())
+            .map(|(_, dispatcher)| dispatcher);
         let is_new = existing.is_none();
         let mut dispatcher = match existing {
             Some(dispatcher) => dispatcher,
-            None => self.adopt_or_create(place).map_err(|error| place.failed(error))?,
+            None => self
+                .adopt_or_create(place)
+                .map_err(|error| place.failed(error))?,
         };
         let result = self.add_to(&mut dispatcher, place, addition, replaces);
         let health = Arc::clone(&dispatcher.health);
@@ -131,34 +141,46 @@ impl Dispatchers {
         result.map(|()| health)
     }
 
-    /// Returns the reason why programs of `probe` of this kind can't run beside the programs of the other probes at `place`;
-    /// `None` if they can.
+    /// Returns the reason why programs of `probe` of this kind can't run beside the programs of the
+    /// other probes at `place`; `None` if they can.
     pub fn misfit(&self, place: &HookPoint, probe: &str, kind: XdpKind) -> Option<String> {
         let by_place = self.by_place.lock();
         let (_, dispatcher) = by_place.get(&place.key())?;
-        let others = dispatcher.entries.iter().filter(|entry| &*entry.probe != probe);
-        kinds::check(place, others, kind).err().map(|error| error.to_string())
+        let others = dispatcher
+            .entries
+            .iter()
+            .filter(|entry| &*entry.probe != probe);
+        kinds::check(place, others, kind)
+            .err()
+            .map(|error| error.to_string())
     }
 
     /// Forgets the slots of a deployment that has been replaced at `place`.
     pub fn retire(&self, place: &HookPoint, owner: DeploymentId) -> Result<(), AttachError> {
         let mut by_place = self.by_place.lock();
-        let Some((_, dispatcher)) = by_place.get_mut(&place.key()) else { return Ok(()) };
+        let Some((_, dispatcher)) = by_place.get_mut(&place.key()) else {
+            return Ok(());
+        };
         if !dispatcher.retired.contains(&owner) {
             return Ok(());
         }
         dispatcher.unpin(owner).map_err(|error| place.failed(error))
     }
 
-    /// Takes a deployment out of the dispatcher at `place`. With the last deployment, the dispatcher is removed as well. A
-    /// CPU may still run a revision that calls the deployment.
+    /// Takes a deployment out of the dispatcher at `place`. With the last deployment, the
+    /// dispatcher is removed as well. A CPU may still run a revision that calls the deployment.
     pub fn remove(&self, place: &HookPoint, owner: DeploymentId) -> Result<(), AttachError> {
         // A pin that stays must not prevent the removal of the deployment.
         if let Err(error) = self.retire(place, owner) {
-            tracing::warn!(error = with_causes(&error), "a replaced probe's slots could not be unpinned");
+            tracing::warn!(
+                error = with_causes(&error),
+                "a replaced probe's slots could not be unpinned"
+            );
         }
         let mut by_place = self.by_place.lock();
-        let Some((_, dispatcher)) = by_place.get_mut(&place.key()) else { return Ok(()) };
+        let Some((_, dispatcher)) = by_place.get_mut(&place.key()) else {
+            return Ok(());
+        };
         let mut entries = dispatcher.entries.clone();
         entries.retain(|entry| entry.owner != owner);
         if entries.len() == dispatcher.entries.len() {
@@ -177,8 +199,8 @@ impl Dispatchers {
         } else {
             Ok(())
         };
-        // After an error the present revision continues calling the slots, until the kernel takes another revision or the
-        // slots have no holder any more.
+        // After an error the present revision continues calling the slots, until the kernel takes
+        // another revision or the slots have no holder any more.
         dispatcher.is_stale = switched.is_err();
         dispatcher.entries = entries;
         switched.and(dispatcher.unpin(owner).map_err(|error| place.failed(error)))
@@ -197,7 +219,9 @@ impl Dispatchers {
                     self.leave_unclaimed(pins);
                     return Err(error);
                 }
-                Err(error) => tracing::warn!(pins = %pins.display(), %error, "unusable pins are replaced"),
+                Err(error) => {
+                    tracing::warn!(pins = %pins.display(), %error, "unusable pins are replaced")
+                }
             }
         }
         self.make_room(&pins, &place.netns)?;
@@ -205,13 +229,19 @@ impl Dispatchers {
     }
 
     /// Makes an adopted dispatcher call exactly the probes that have claimed their slots.
-    pub fn settle_one(&self, dispatcher: &mut Dispatcher, place: &HookPoint) -> Result<(), AttachError> {
+    pub fn settle_one(
+        &self,
+        dispatcher: &mut Dispatcher,
+        place: &HookPoint,
+    ) -> Result<(), AttachError> {
         let entries = dispatcher.entries.clone();
         let attachment = dispatcher.attachment.as_mut();
-        let present =
-            attachment.as_ref().and_then(|present| present.program(place.ifindex, &dispatcher.pins));
+        let present = attachment
+            .as_ref()
+            .and_then(|present| present.program(place.ifindex, &dispatcher.pins));
         let wanted = self.revisions.get_or_adopt(place, &entries, present)?;
-        let is_there = |there: &Attachment| there.program_at(place.ifindex).ok().flatten() == Some(wanted.id);
+        let is_there =
+            |there: &Attachment| there.program_at(place.ifindex).ok().flatten() == Some(wanted.id);
         if let Some(attachment) = attachment.filter(|attachment| !is_there(attachment)) {
             tracing::info!(
                 interface = place.interface,
@@ -244,7 +274,10 @@ impl Dispatchers {
             )));
         }
         let mut entries = dispatcher.entries.clone();
-        let old = entries.iter().position(|entry| Some(entry.owner) == replaces).map(|at| entries.remove(at));
+        let old = entries
+            .iter()
+            .position(|entry| Some(entry.owner) == replaces)
+            .map(|at| entries.remove(at));
         if entries.len() == MAX_CHAIN {
             return Err(no_room(place));
         }
@@ -253,15 +286,32 @@ impl Dispatchers {
             kinds::check_link(place, &dispatcher.entries, addition.kind)?;
         }
         let is_ready = dispatcher.retired.contains(&addition.owner);
-        let Addition { owner, probe, rank, slots, epoch, verdict, stands, kind, sample, xdp_mode } =
-            *addition;
-        // The program of an earlier daemon continues calling its pinned slots. At interfaces with earlier
-        // lists, the slots may differ.
-        let left = dispatcher.adopted.then(|| Slots::left(&dispatcher.pins, owner, slots.programs));
-        let left = left.transpose().map_err(|error| place.failed(error))?.flatten();
+        let Addition {
+            owner,
+            probe,
+            rank,
+            slots,
+            epoch,
+            verdict,
+            stands,
+            kind,
+            sample,
+            xdp_mode,
+        } = *addition;
+        // The program of an earlier daemon continues calling its pinned slots. At interfaces with
+        // earlier lists, the slots may differ.
+        let left = dispatcher
+            .adopted
+            .then(|| Slots::left(&dispatcher.pins, owner, slots.programs));
+        let left = left
+            .transpose()
+            .map_err(|error| place.failed(error))?
+            .flatten();
         let slots = left.map_or_else(|| Arc::clone(slots), Arc::new);
         // A later daemon must find every program that packets may meet.
-        slots.pin(&dispatcher.pins, owner).map_err(|error| place.failed(error))?;
+        slots
+            .pin(&dispatcher.pins, owner)
+            .map_err(|error| place.failed(error))?;
         if !dispatcher.adopted {
             crash::point("filled");
         }
@@ -297,7 +347,9 @@ impl Dispatchers {
             }
             return Err(error);
         }
-        dispatcher.retired.retain(|retired| *retired != addition.owner);
+        dispatcher
+            .retired
+            .retain(|retired| *retired != addition.owner);
         dispatcher.retired.extend(old.map(|old| old.owner));
         Ok(())
     }
@@ -311,8 +363,19 @@ impl Dispatchers {
         entries: Vec<DispatcherEntry>,
     ) -> Result<(), AttachError> {
         let revision = self.revisions.get(place, &entries)?;
-        let xdp = XdpRequest { mode, kind: kinds::of(&entries) };
-        let attach = || Attachment::attach(place, xdp, self.tc_method, revision.program(), &dispatcher.pins);
+        let xdp = XdpRequest {
+            mode,
+            kind: kinds::of(&entries),
+        };
+        let attach = || {
+            Attachment::attach(
+                place,
+                xdp,
+                self.tc_method,
+                revision.program(),
+                &dispatcher.pins,
+            )
+        };
         let attached = place.netns.run(attach);
         let (attachment, fallback) = attached.map_err(|error| place.failed(error))??;
         crash::point("linked");
@@ -323,14 +386,19 @@ impl Dispatchers {
         dispatcher.attachment = Some(attachment);
         dispatcher.calls(entries, revision);
         if let Some(reason) = &fallback {
-            tracing::warn!(interface = place.interface, reason, "XDP is attached in generic mode");
+            tracing::warn!(
+                interface = place.interface,
+                reason,
+                "XDP is attached in generic mode"
+            );
         }
         dispatcher.health.lock().fallback = fallback;
         dispatcher.is_well();
         Ok(())
     }
 
-    /// Loads a revision that calls `entries`, and replaces the present revision with it, between two packets.
+    /// Loads a revision that calls `entries`, and replaces the present revision with it, between
+    /// two packets.
     pub fn switch(
         &self,
         dispatcher: &mut Dispatcher,
@@ -343,8 +411,9 @@ impl Dispatchers {
         if let Some(attachment) = &mut dispatcher.attachment {
             let is_native = attachment.mode() == NATIVE;
             let replaced = attachment.replace(revision.program(), &dispatcher.pins);
-            replaced
-                .map_err(|error| kinds::not_replaced(place, is_native && kind == XdpKind::Single, error))?;
+            replaced.map_err(|error| {
+                kinds::not_replaced(place, is_native && kind == XdpKind::Single, error)
+            })?;
             if kind == XdpKind::Frags {
                 dispatcher.health.lock().fallback = None;
             }
@@ -356,7 +425,8 @@ impl Dispatchers {
     }
 }
 
-/// Makes the error for a hook that already has the most probes. The message names another hook with room, if there is one.
+/// Makes the error for a hook that already has the most probes. The message names another hook with
+/// room, if there is one.
 fn no_room(place: &HookPoint) -> AttachError {
     let elsewhere = match place.hook.kind() {
         ProgramKind::Xdp => ", or attach this one at tc: `--hook tc`, or `hook: tc` in its ingress",

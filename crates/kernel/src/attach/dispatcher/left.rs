@@ -1,5 +1,5 @@
-//! Attachments that call no probe any more: attachments of an earlier daemon, and attachments that could not be removed
-//! immediately.
+//! Attachments that call no probe any more: attachments of an earlier daemon, and attachments that
+//! could not be removed immediately.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,22 +19,30 @@ use crate::load::pins;
 use crate::net::netns::Netns;
 
 impl Dispatchers {
-    /// Makes the dispatchers call exactly the probes that have been added, and detaches attachments that no probe has
-    /// claimed. Call this once every probe of the earlier daemon has been added. If probes are `unsure` about their
-    /// interfaces, unclaimed attachments stay until the probes know their interfaces.
+    /// Makes the dispatchers call exactly the probes that have been added, and detaches attachments
+    /// that no probe has claimed. Call this once every probe of the earlier daemon has been added.
+    /// If probes are `unsure` about their interfaces, unclaimed attachments stay until the probes
+    /// know their interfaces.
     pub fn settle(&self, unsure: bool) {
         let mut by_place = self.by_place.lock();
         let mut settled = Vec::new();
-        for (place, dispatcher) in by_place.values_mut().filter(|(_, dispatcher)| dispatcher.adopted) {
+        for (place, dispatcher) in by_place
+            .values_mut()
+            .filter(|(_, dispatcher)| dispatcher.adopted)
+        {
             dispatcher.adopted = false;
             match self.settle_one(dispatcher, place) {
                 Ok(()) => settled.push((&*place, &*dispatcher)),
                 Err(error) => not_settled(place, &error),
             }
         }
-        // The kernel empties slots that have no pin. So the pins stay until no CPU runs a program that calls these
-        // slots.
-        let waited = if settled.is_empty() { Ok(Duration::ZERO) } else { self.quiescer.quiesce() };
+        // The kernel empties slots that have no pin. So the pins stay until no CPU runs a program
+        // that calls these slots.
+        let waited = if settled.is_empty() {
+            Ok(Duration::ZERO)
+        } else {
+            self.quiescer.quiesce()
+        };
         if let Err(error) = waited {
             tracing::error!(%error, "no grace period: slots of earlier probes stay pinned");
             settled.clear();
@@ -48,13 +56,16 @@ impl Dispatchers {
             | self.hindered.swap(false, Ordering::Relaxed)
             | self.keeps_unclaimed.load(Ordering::Relaxed);
         let unclaimed = if self.settled.swap(true, Ordering::Relaxed) {
-            Ok(std::mem::take(&mut *self.unclaimed.lock()).into_iter().collect())
+            Ok(std::mem::take(&mut *self.unclaimed.lock())
+                .into_iter()
+                .collect())
         } else {
             self.all_pins()
         };
         match unclaimed {
             Ok(pins) => {
-                let is_claimed = |pins: &PathBuf| key(pins).is_some_and(|key| by_place.contains_key(&key));
+                let is_claimed =
+                    |pins: &PathBuf| key(pins).is_some_and(|key| by_place.contains_key(&key));
                 for pins in pins.into_iter().filter(|pins| !is_claimed(pins)) {
                     if unsure {
                         self.unclaimed.lock().insert(pins);
@@ -70,8 +81,8 @@ impl Dispatchers {
         }
     }
 
-    /// Tells whether pins of an earlier daemon wait for probes that could not look for their interfaces yet.
-    /// Once these probes have looked, call [`Self::settle`] again.
+    /// Tells whether pins of an earlier daemon wait for probes that could not look for their
+    /// interfaces yet. Once these probes have looked, call [`Self::settle`] again.
     pub fn has_unclaimed(&self) -> bool {
         !self.unclaimed.lock().is_empty()
     }
@@ -85,18 +96,22 @@ impl Dispatchers {
         self.unclaimed.lock().contains(pins)
     }
 
-    /// Keeps `pins` for a probe to claim, and keeps [`Self::settle`] from removing them the next time.
+    /// Keeps `pins` for a probe to claim, and keeps [`Self::settle`] from removing them the next
+    /// time.
     pub fn leave_unclaimed(&self, pins: PathBuf) {
         self.hindered.store(true, Ordering::Relaxed);
         self.unclaimed.lock().insert(pins);
     }
 
     fn all_pins(&self) -> io::Result<Vec<PathBuf>> {
-        std::fs::read_dir(&self.root)?.map(|entry| Ok(entry?.path())).collect()
+        std::fs::read_dir(&self.root)?
+            .map(|entry| Ok(entry?.path()))
+            .collect()
     }
 
-    /// Detaches the attachments in `pins` and removes `pins`. If this is not possible now, [`Self::remove_left`] does
-    /// it later: no daemon would recognize a filter without pins, so that it would stay forever.
+    /// Detaches the attachments in `pins` and removes `pins`. If this is not possible now,
+    /// [`Self::remove_left`] does it later: no daemon would recognize a filter without pins, so
+    /// that it would stay forever.
     pub fn discard(&self, pins: PathBuf) {
         if let Err(error) = remove(&pins, None) {
             tracing::warn!(pins = %pins.display(), %error, "detaching failed; the daemon tries again");
@@ -115,7 +130,8 @@ impl Dispatchers {
         });
     }
 
-    /// Completes the removal of `pins` in `netns`, if it is pending, so that another dispatcher can have the same path.
+    /// Completes the removal of `pins` in `netns`, if it is pending, so that another dispatcher can
+    /// have the same path.
     pub fn make_room(&self, pins: &Path, netns: &Netns) -> io::Result<()> {
         let mut left = self.left.lock();
         if left.contains(pins) {
@@ -128,11 +144,15 @@ impl Dispatchers {
 
 fn not_settled(place: &HookPoint, error: &AttachError) {
     let (interface, error) = (&place.interface, with_causes(error));
-    tracing::error!(interface, error, "a dispatcher could not be changed to the current probes");
+    tracing::error!(
+        interface,
+        error,
+        "a dispatcher could not be changed to the current probes"
+    );
 }
 
-/// Detaches the attachments in `pins` and removes `pins`. `known` is the namespace, if the caller has it. After an
-/// error another attempt may succeed.
+/// Detaches the attachments in `pins` and removes `pins`. `known` is the namespace, if the caller
+/// has it. After an error another attempt may succeed.
 fn remove(pins: &Path, known: Option<&Netns>) -> io::Result<()> {
     if let Some((netns, ifindex, hook, _)) = key(pins)
         && let Some(hook) = Hook::from_name(hook)
@@ -149,28 +169,37 @@ fn remove(pins: &Path, known: Option<&Netns>) -> io::Result<()> {
     pins::remove_directory(pins)
 }
 
-fn detach(pins: &Path, known: Option<&Netns>, netns: u64, ifindex: u32, hook: Hook) -> io::Result<()> {
+fn detach(
+    pins: &Path,
+    known: Option<&Netns>,
+    netns: u64,
+    ifindex: u32,
+    hook: Hook,
+) -> io::Result<()> {
     // A link can be detached from any namespace; other attachments end with their namespace.
     if let Some(link) = Attachment::adopt_link(pins)? {
         return link.detach();
     }
     match known.map_or_else(|| namespace(pins, netns), |known| Ok(Some(known.clone())))? {
-        Some(netns) => {
-            netns.run(|| Attachment::adopt(ifindex, hook, pins)?.map_or(Ok(()), Attachment::detach)).flatten()
-        }
+        Some(netns) => netns
+            .run(|| Attachment::adopt(ifindex, hook, pins)?.map_or(Ok(()), Attachment::detach))
+            .flatten(),
         None => Ok(()),
     }
 }
 
-/// Finds the namespace of a dispatcher: at its former path, at another path, or through a process. `None` if the
-/// namespace has ended. Fails if the state of the namespace is unknown.
+/// Finds the namespace of a dispatcher: at its former path, at another path, or through a process.
+/// `None` if the namespace has ended. Fails if the state of the namespace is unknown.
 fn namespace(pins: &Path, id: u64) -> io::Result<Option<Netns>> {
     let own = Netns::own()?;
     if own.id() == id {
         return Ok(Some(own));
     }
     let link = std::fs::read_link(pins.join(NETNS)).ok();
-    let path = link.as_deref().and_then(Path::to_str).and_then(|text| text.strip_prefix(NETNS_PATH));
+    let path = link
+        .as_deref()
+        .and_then(Path::to_str)
+        .and_then(|text| text.strip_prefix(NETNS_PATH));
     match path.map(|path| Netns::open(Path::new(path))) {
         Some(Ok(netns)) if netns.id() == id => Ok(Some(netns)),
         // The namespace may still be at its former path.
@@ -180,7 +209,9 @@ fn namespace(pins: &Path, id: u64) -> io::Result<Option<Netns>> {
 }
 
 fn key(pins: &Path) -> Option<HookKey> {
-    pins.file_name().and_then(|name| name.to_str()).and_then(parse_pin_name)
+    pins.file_name()
+        .and_then(|name| name.to_str())
+        .and_then(parse_pin_name)
 }
 
 #[cfg(test)]
@@ -218,24 +249,47 @@ mod tests {
             let link = directory.path().join("netns");
             symlink(named.path(), &link).unwrap();
             let netns = Netns::open(&link).unwrap();
-            let ifindex = NetlinkSocket::open(&netns).unwrap().device_by_name("tpa").unwrap().unwrap().index;
+            let ifindex = NetlinkSocket::open(&netns)
+                .unwrap()
+                .device_by_name("tpa")
+                .unwrap()
+                .unwrap()
+                .index;
             let (hook, position) = (Hook::TcEgress, Position::Last);
-            let place = HookPoint { netns, interface: "tpa".into(), ifindex, hook, position };
+            let place = HookPoint {
+                netns,
+                interface: "tpa".into(),
+                ifindex,
+                hook,
+                position,
+            };
             let root = PinsDirectory::new("left");
             let pins = root.0.join(place.pin_name());
             drop(Dispatcher::create(pins.clone(), &place).unwrap());
             let pass = asm::pass_program(0);
             let program = prog::prog_load(&ProgLoad::new("tp_test", hook.kind(), &pass), None);
             let (program, method) = (program.unwrap(), TcMethod::Clsact);
-            let xdp = XdpRequest { mode: XdpMode::Auto, kind: XdpKind::Single };
+            let xdp = XdpRequest {
+                mode: XdpMode::Auto,
+                kind: XdpKind::Single,
+            };
             let attach = || Attachment::attach(&place, xdp, method, program.as_fd(), &pins);
             place.netns.run(attach).unwrap().unwrap();
-            Self { named, directory, _root: root, place, pins }
+            Self {
+                named,
+                directory,
+                _root: root,
+                place,
+                pins,
+            }
         }
 
         fn filters(&self) -> usize {
             let filters = || {
-                let parent = Parent { ifindex: self.place.ifindex, egress: true };
+                let parent = Parent {
+                    ifindex: self.place.ifindex,
+                    egress: true,
+                };
                 NetlinkSocket::here()
                     .unwrap()
                     .filters(parent)
@@ -274,7 +328,11 @@ mod tests {
         let (from, to) = (scene.named.path(), hidden.display().to_string());
         let mount = |arguments: &[&str]| {
             assert!(
-                std::process::Command::new(arguments[0]).args(&arguments[1..]).status().unwrap().success()
+                std::process::Command::new(arguments[0])
+                    .args(&arguments[1..])
+                    .status()
+                    .unwrap()
+                    .success()
             );
         };
         mount(&["mount", "--bind", from.to_str().unwrap(), &to]);

@@ -23,8 +23,9 @@ pub struct LiveRuns {
     pub hook: Hook,
     /// The deployments that the dispatcher calls.
     pub called: Vec<LiveCall>,
-    /// The id of the dispatcher's program, and the number of samples of CPUs' clocks that met this program itself, and
-    /// not a program that it calls. Dispatchers with equal calls share a program and its samples.
+    /// The id of the dispatcher's program, and the number of samples of CPUs' clocks that met this
+    /// program itself, and not a program that it calls. Dispatchers with equal calls share a
+    /// program and its samples.
     pub own: (u32, u64),
     pub packets: u64,
     /// The time for all of these packets.
@@ -37,21 +38,26 @@ pub struct LiveCall {
     pub serial: u64,
     /// The ids of the programs of its twins.
     pub programs: [u32; 2],
-    /// The number of samples of CPUs' clocks that met one of these programs, called by any dispatcher.
+    /// The number of samples of CPUs' clocks that met one of these programs, called by any
+    /// dispatcher.
     pub samples: u64,
 }
 
 impl Dispatchers {
-    /// Lets the kernel count the runs of programs for `time`, and returns the runs of the dispatchers. During this
-    /// time, the kernel counts the runs of all programs of the machine, which makes each run some ten nanoseconds
-    /// slower. The time of a dispatcher includes the programs that it calls; samples of the clocks show the part of
-    /// each program. Needs CAP_SYS_ADMIN, and for the samples CAP_PERFMON and CAP_SYSLOG.
+    /// Lets the kernel count the runs of programs for `time`, and returns the runs of the
+    /// dispatchers. During this time, the kernel counts the runs of all programs of the machine,
+    /// which makes each run some ten nanoseconds slower. The time of a dispatcher includes the
+    /// programs that it calls; samples of the clocks show the part of each program. Needs
+    /// CAP_SYS_ADMIN, and for the samples CAP_PERFMON and CAP_SYSLOG.
     pub fn measure(&self, time: Duration) -> io::Result<Vec<LiveRuns>> {
         let _statistics = prog::enable_statistics()?;
         let running = self.running()?;
-        let programs = running
-            .iter()
-            .flat_map(|(live, ..)| live.called.iter().flat_map(|call| call.programs).chain([live.own.0]));
+        let programs = running.iter().flat_map(|(live, ..)| {
+            live.called
+                .iter()
+                .flat_map(|call| call.programs)
+                .chain([live.own.0])
+        });
         let owners = Owners::of(programs)?;
         // Without samples the result has only the times of the dispatchers.
         let sampler = Sampler::start()
@@ -60,7 +66,10 @@ impl Dispatchers {
         let mut samples: HashMap<u32, u64> = HashMap::new();
         sampler.into_iter().for_each(|sampler| {
             sampler.finish(|stack| {
-                owners.of_stack(stack).into_iter().for_each(|id| *samples.entry(id).or_default() += 1);
+                owners
+                    .of_stack(stack)
+                    .into_iter()
+                    .for_each(|id| *samples.entry(id).or_default() += 1);
             });
         });
         let of = |id: u32| samples.get(&id).copied().unwrap_or(0);
@@ -69,7 +78,12 @@ impl Dispatchers {
             live.packets = after.runs.saturating_sub(before.runs);
             live.nanoseconds = after.nanoseconds.saturating_sub(before.nanoseconds);
             live.own.1 = of(live.own.0);
-            for LiveCall { programs: [one, other], samples, .. } in &mut live.called {
+            for LiveCall {
+                programs: [one, other],
+                samples,
+                ..
+            } in &mut live.called
+            {
                 *samples = of(*one) + if one == other { 0 } else { of(*other) };
             }
             Ok(live)
@@ -82,8 +96,11 @@ impl Dispatchers {
         let by_place = self.by_place.lock();
         let mut running = Vec::new();
         for (place, dispatcher) in by_place.values() {
-            let program =
-                dispatcher.program.map(|id| object::fd_by_id(ObjectKind::Program, id)).transpose()?.flatten();
+            let program = dispatcher
+                .program
+                .map(|id| object::fd_by_id(ObjectKind::Program, id))
+                .transpose()?
+                .flatten();
             if let Some(program) = program {
                 let runs = prog::prog_runs(program.as_fd())?;
                 running.push((idle(place, dispatcher), program, runs));
@@ -105,5 +122,9 @@ fn idle(place: &HookPoint, dispatcher: &Dispatcher) -> LiveRuns {
 }
 
 fn called(entry: &DispatcherEntry) -> LiveCall {
-    LiveCall { serial: entry.owner.0, programs: entry.slots.programs, samples: 0 }
+    LiveCall {
+        serial: entry.owner.0,
+        programs: entry.slots.programs,
+        samples: 0,
+    }
 }

@@ -24,7 +24,8 @@ enum PlaceProgram {
 }
 
 impl Dispatchers {
-    /// Restores every attachment that somebody has removed, and repeats the removals that were not possible before.
+    /// Restores every attachment that somebody has removed, and repeats the removals that were not
+    /// possible before.
     pub fn look(&self) {
         if !self.settled.load(Ordering::Relaxed) {
             return;
@@ -37,12 +38,14 @@ impl Dispatchers {
         self.remove_left();
     }
 
-    /// Does the same as [`Self::look`] at `place`, where a probe must remain. `was_gone` is true if the interface
-    /// may have disappeared since the last check. Returns false if the dispatcher at `place` does not call the
-    /// probe.
+    /// Does the same as [`Self::look`] at `place`, where a probe must remain. `was_gone` is true if
+    /// the interface may have disappeared since the last check. Returns false if the dispatcher at
+    /// `place` does not call the probe.
     pub fn keep(&self, place: &HookPoint, owner: DeploymentId, was_gone: bool) -> bool {
         let mut by_place = self.by_place.lock();
-        let Some((known, dispatcher)) = by_place.get_mut(&place.key()) else { return false };
+        let Some((known, dispatcher)) = by_place.get_mut(&place.key()) else {
+            return false;
+        };
         if !dispatcher.entries.iter().any(|entry| entry.owner == owner) {
             return false;
         }
@@ -102,11 +105,15 @@ impl Dispatchers {
                     Some((known, since)) if *known == reason => *since,
                     known => {
                         let message = match is_replaced {
-                            true => "the program of an attachment was replaced and can't be put back",
+                            true => {
+                                "the program of an attachment was replaced and can't be put back"
+                            }
                             false => "an attachment was removed and can't be made again",
                         };
                         tracing::warn!(interface, hook, reason, message);
-                        known.as_ref().map_or_else(Timestamp::now, |(_, since)| *since)
+                        known
+                            .as_ref()
+                            .map_or_else(Timestamp::now, |(_, since)| *since)
                     }
                 };
                 health.failure = Some((reason, since));
@@ -114,30 +121,58 @@ impl Dispatchers {
         }
     }
 
-    fn attach_again(&self, dispatcher: &mut Dispatcher, place: &HookPoint) -> Result<(), AttachError> {
+    fn attach_again(
+        &self,
+        dispatcher: &mut Dispatcher,
+        place: &HookPoint,
+    ) -> Result<(), AttachError> {
         dispatcher.let_go();
         let entries = dispatcher.entries.clone();
         self.attach(dispatcher, place, xdp_mode(&entries), entries)
     }
 }
 
-fn standing(dispatcher: &Dispatcher, place: &HookPoint, was_gone: bool) -> io::Result<PlaceProgram> {
-    let Some(attachment) = &dispatcher.attachment else { return Ok(PlaceProgram::Nothing) };
-    let Some(program) = attachment.program_at(place.ifindex)? else { return Ok(PlaceProgram::Nothing) };
-    if was_gone && !place.netns.run(|| attachment.is_found(place.ifindex, place.hook))?? {
+fn standing(
+    dispatcher: &Dispatcher,
+    place: &HookPoint,
+    was_gone: bool,
+) -> io::Result<PlaceProgram> {
+    let Some(attachment) = &dispatcher.attachment else {
+        return Ok(PlaceProgram::Nothing);
+    };
+    let Some(program) = attachment.program_at(place.ifindex)? else {
+        return Ok(PlaceProgram::Nothing);
+    };
+    if was_gone
+        && !place
+            .netns
+            .run(|| attachment.is_found(place.ifindex, place.hook))??
+    {
         return Ok(PlaceProgram::Nothing);
     }
-    // If the id could not be read at the attachment, another id does not prove that another program is there.
+    // If the id could not be read at the attachment, another id does not prove that another program
+    // is there.
     let is_ours = dispatcher.program.is_none_or(|ours| ours == program);
-    Ok(if is_ours { PlaceProgram::Ours } else { PlaceProgram::Another })
+    Ok(if is_ours {
+        PlaceProgram::Ours
+    } else {
+        PlaceProgram::Another
+    })
 }
 
 fn is_gone(place: &HookPoint) -> bool {
-    let device = place.netns.run(|| NetlinkSocket::here()?.device(place.ifindex));
+    let device = place
+        .netns
+        .run(|| NetlinkSocket::here()?.device(place.ifindex));
     matches!(device, Ok(Ok(None)))
 }
 
-/// Returns the XDP mode that the probes ask for. All probes that ask for a mode ask for the same mode.
+/// Returns the XDP mode that the probes ask for. All probes that ask for a mode ask for the same
+/// mode.
 fn xdp_mode(entries: &[DispatcherEntry]) -> XdpMode {
-    entries.iter().map(|entry| entry.xdp_mode).find(|mode| *mode != XdpMode::Auto).unwrap_or(XdpMode::Auto)
+    entries
+        .iter()
+        .map(|entry| entry.xdp_mode)
+        .find(|mode| *mode != XdpMode::Auto)
+        .unwrap_or(XdpMode::Auto)
 }

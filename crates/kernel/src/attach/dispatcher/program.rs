@@ -1,9 +1,10 @@
-//! The dispatcher's instructions. They are generated, not compiled, so that a new revision costs microseconds and every
-//! epoch word and slot is a constant.
+//! The dispatcher's instructions. They are generated, not compiled, so that a new revision costs
+//! microseconds and every epoch word and slot is a constant.
 //!
-//! A constant slot makes the JIT patch in a direct jump; a variable slot needs an indirect jump through a retpoline,
-//! which costs 10 ns more. The tail call is in a subprogram so that the called program returns to the
-//! dispatcher. The dispatcher can then overrule its verdict and call the next probe.
+//! A constant slot makes the JIT patch in a direct jump; a variable slot needs an indirect jump
+//! through a retpoline, which costs 10 ns more. The tail call is in a subprogram so that the called
+//! program returns to the dispatcher. The dispatcher can then overrule its verdict and call the
+//! next probe.
 
 use std::num::NonZeroU32;
 use std::os::fd::BorrowedFd;
@@ -19,11 +20,13 @@ use crate::sys::prog::InfoRecords;
 /// One probe in the chain.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// The prog-array of the probe. Slot 0 has the twin of even epochs, and slot 1 the twin of odd epochs.
+    /// The prog-array of the probe. Slot 0 has the twin of even epochs, and slot 1 the twin of odd
+    /// epochs.
     pub slots: BorrowedFd<'a>,
     /// False if both slots have the same program.
     pub has_twins: bool,
-    /// The epoch map, and the offset in bytes at which the map's value contains the probe's epoch word.
+    /// The epoch map, and the offset in bytes at which the map's value contains the probe's epoch
+    /// word.
     pub epochs: BorrowedFd<'a>,
     pub epoch_offset: i32,
     pub verdict: Verdict,
@@ -33,7 +36,8 @@ pub struct Call<'a> {
     pub sample: Option<NonZeroU32>,
 }
 
-/// The instructions, and the index at which each function begins; the first function is the program itself.
+/// The instructions, and the index at which each function begins; the first function is the program
+/// itself.
 pub struct Program {
     pub instructions: Vec<bpf_insn>,
     pub functions: Vec<usize>,
@@ -43,7 +47,8 @@ pub struct Program {
 pub fn build(hook: Hook, calls: &[Call<'_>]) -> Program {
     let mut main = Vec::new();
     // The context comes in R1, and each call overwrites R1.
-    let is_needed_again = calls.len() > 1 || calls.iter().any(|call| !choose(call.sample, 0).is_empty());
+    let is_needed_again =
+        calls.len() > 1 || calls.iter().any(|call| !choose(call.sample, 0).is_empty());
     if is_needed_again {
         main.push(asm::mov(6, 1));
     }
@@ -55,8 +60,8 @@ pub fn build(hook: Hook, calls: &[Call<'_>]) -> Program {
     let mut call_sites = Vec::new();
     // The instructions after which the verdict of an enforcing probe is in R0.
     let mut verdicts = Vec::new();
-    // The verdict of the last probe becomes the dispatcher's verdict, if it needs no change. No other probe is called
-    // after it, so the probe needs no subprogram to return to.
+    // The verdict of the last probe becomes the dispatcher's verdict, if it needs no change. No
+    // other probe is called after it, so the probe needs no subprogram to return to.
     let (calls, last) = match calls {
         [calls @ .., last] if last.stands => (calls, Some(last)),
         _ => (calls, None),
@@ -88,7 +93,8 @@ pub fn build(hook: Hook, calls: &[Call<'_>]) -> Program {
         }
         None => main.extend(pass),
     }
-    // The common verdicts fall through to the next probe: a jump that is taken costs half a nanosecond.
+    // The common verdicts fall through to the next probe: a jump that is taken costs half a
+    // nanosecond.
     let end = main.len() - 1;
     for next in verdicts {
         match hook.final_verdicts() {
@@ -105,15 +111,19 @@ pub fn build(hook: Hook, calls: &[Call<'_>]) -> Program {
         main[site] = asm::call_subprogram((main.len() - site - 1) as i32);
         main.extend(tail_call(hook, call));
     }
-    Program { instructions: main, functions }
+    Program {
+        instructions: main,
+        functions,
+    }
 }
 
-/// The largest N for which one random number of 32 bits suffices to sample one packet in N, with an error below a
-/// hundred-thousandth.
+/// The largest N for which one random number of 32 bits suffices to sample one packet in N, with an
+/// error below a hundred-thousandth.
 const ONE_DRAW: u32 = 1 << 16;
 
-/// Skips the next `skipped` instructions unless the packet is chosen. A choice of one in very many consists of two
-/// choices: one in [`ONE_DRAW`], and one among the chosen packets by the remaining ratio.
+/// Skips the next `skipped` instructions unless the packet is chosen. A choice of one in very many
+/// consists of two choices: one in [`ONE_DRAW`], and one among the chosen packets by the remaining
+/// ratio.
 fn choose(sample: Option<NonZeroU32>, skipped: usize) -> Vec<bpf_insn> {
     let one_in = sample.map_or(1, NonZeroU32::get);
     let limits = match one_in {
@@ -124,7 +134,10 @@ fn choose(sample: Option<NonZeroU32>, skipped: usize) -> Vec<bpf_insn> {
     let draws = limits.len();
     let draw = |(index, limit): (usize, i32)| {
         let rest = 2 * (draws - 1 - index) + skipped;
-        [asm::call_helper(asm::HELPER_PRANDOM_U32), asm::jump_gt32(0, limit, rest as i16)]
+        [
+            asm::call_helper(asm::HELPER_PRANDOM_U32),
+            asm::jump_gt32(0, limit, rest as i16),
+        ]
     };
     limits.into_iter().enumerate().flat_map(draw).collect()
 }
@@ -136,18 +149,24 @@ fn limit(part: u32, whole: u32) -> i32 {
     (numbers - 1) as i32
 }
 
-/// Leaves the common path if the verdict in R0 may be a final verdict. [`build`] fills in the target of the jump.
+/// Leaves the common path if the verdict in R0 may be a final verdict. [`build`] fills in the
+/// target of the jump.
 fn judge(hook: Hook) -> Vec<bpf_insn> {
     let Some(verdicts) = hook.final_verdicts() else {
         return vec![asm::jump_ne32(0, hook.pass(), 0)];
     };
-    // The common verdicts are outside the range of the final ones, so a single comparison lets them pass.
+    // The common verdicts are outside the range of the final ones, so a single comparison lets them
+    // pass.
     let (first, last) = range(verdicts);
-    vec![asm::add_imm32(0, -first), asm::jump_le32(0, last - first, 0)]
+    vec![
+        asm::add_imm32(0, -first),
+        asm::jump_le32(0, last - first, 0),
+    ]
 }
 
-/// Ends the program if the verdict is a final verdict. R0 contains the verdict minus the first final verdict. With any
-/// other verdict in the range of the final verdicts, the program continues at `next`.
+/// Ends the program if the verdict is a final verdict. R0 contains the verdict minus the first
+/// final verdict. With any other verdict in the range of the final verdicts, the program continues
+/// at `next`.
 fn finish(main: &mut Vec<bpf_insn>, next: usize, verdicts: &[i32]) {
     let (first, last) = range(verdicts);
     for verdict in (first..=last).filter(|verdict| !verdicts.contains(verdict)) {
@@ -166,14 +185,20 @@ fn range(verdicts: &[i32]) -> (i32, i32) {
 fn tail_call(hook: Hook, call: &Call<'_>) -> Vec<bpf_insn> {
     let slot = |slot: i32| {
         let mut out = asm::load_map(2, call.slots).to_vec();
-        out.extend([asm::mov_imm(3, slot), asm::call_helper(asm::HELPER_TAIL_CALL)]);
+        out.extend([
+            asm::mov_imm(3, slot),
+            asm::call_helper(asm::HELPER_TAIL_CALL),
+        ]);
         out
     };
     let mut out = Vec::new();
     if call.has_twins {
         let (even, odd) = (slot(0), slot(1));
         out.extend(asm::load_map_value(2, call.epochs, call.epoch_offset));
-        out.extend([asm::load_u32(2, 2, 0), asm::jump_set32(2, 1, (even.len() + 1) as i16)]);
+        out.extend([
+            asm::load_u32(2, 2, 0),
+            asm::jump_set32(2, 1, (even.len() + 1) as i16),
+        ]);
         out.extend(even);
         out.push(asm::jump(odd.len() as i16));
         out.extend(odd);
@@ -188,33 +213,43 @@ fn tail_call(hook: Hook, call: &Call<'_>) -> Vec<bpf_insn> {
 /// The number of bytes of `struct bpf_func_info`: instruction offset and type id.
 const RECORD: usize = 8;
 
-/// Type information for a program of several functions, which are all `int f(void *ctx)`. The kernel allows tail calls
-/// only in subprograms that are known to return an `int`.
+/// Type information for a program of several functions, which are all `int f(void *ctx)`. The
+/// kernel allows tail calls only in subprograms that are known to return an `int`.
 pub struct DebugInfo {
     pub btf: Vec<u8>,
     records: Vec<u8>,
 }
 
 impl DebugInfo {
-    /// Makes the type information for functions that begin at these instructions. The first function is the program
-    /// itself.
+    /// Makes the type information for functions that begin at these instructions. The first
+    /// function is the program itself.
     pub fn new(functions: &[usize]) -> Self {
         let mut btf = Btf::new();
         let name = btf.add_string("int");
         let int = btf.add_type(BtfType::Int(Int::new(name, 4, IntEncoding::Signed, 0)));
         let context = btf.add_type(BtfType::Ptr(Ptr::new(0, 0)));
         let name_offset = btf.add_string("ctx");
-        let parameter = BtfParam { name_offset, btf_type: context };
+        let parameter = BtfParam {
+            name_offset,
+            btf_type: context,
+        };
         let proto = btf.add_type(BtfType::FuncProto(FuncProto::new(vec![parameter], int)));
         let mut records = Vec::with_capacity(functions.len() * RECORD);
         for (index, start) in functions.iter().enumerate() {
-            let name = if index == 0 { "dispatch".to_owned() } else { format!("probe_{index}") };
+            let name = if index == 0 {
+                "dispatch".to_owned()
+            } else {
+                format!("probe_{index}")
+            };
             let name = btf.add_string(&name);
             let function = btf.add_type(BtfType::Func(Func::new(name, proto, FuncLinkage::Static)));
             records.extend_from_slice(&(*start as u32).to_ne_bytes());
             records.extend_from_slice(&function.to_ne_bytes());
         }
-        Self { btf: btf.to_bytes(), records }
+        Self {
+            btf: btf.to_bytes(),
+            records,
+        }
     }
 
     pub fn records(&self) -> InfoRecords<'_> {

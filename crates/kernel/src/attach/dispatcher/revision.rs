@@ -1,6 +1,6 @@
-//! The programs of dispatchers. Dispatchers that call the same probes in the same way share a program. The reason:
-//! when XDP gets or loses a program that no other interface has, the kernel waits for a grace period, for one
-//! interface after the other.
+//! The programs of dispatchers. Dispatchers that call the same probes in the same way share a
+//! program. The reason: when XDP gets or loses a program that no other interface has, the kernel
+//! waits for a grace period, for one interface after the other.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -36,9 +36,9 @@ struct Key {
     place: Option<hook_point::HookKey>,
 }
 
-/// The parts of each call: the slots, the page and the offset of the epoch word, two flags (the verdict counts, the
-/// verdict stays unchanged), and the sampling. The slots determine whether the programs take packets of several
-/// buffers.
+/// The parts of each call: the slots, the page and the offset of the epoch word, two flags (the
+/// verdict counts, the verdict stays unchanged), and the sampling. The slots determine whether the
+/// programs take packets of several buffers.
 type CallKey = (u32, usize, i32, bool, bool, Option<NonZeroU32>);
 
 /// The programs that dispatchers use.
@@ -51,7 +51,10 @@ pub struct DispatcherPrograms {
 
 impl DispatcherProgram {
     fn new(program: OwnedFd) -> io::Result<Self> {
-        Ok(Self { id: prog::prog_identity(program.as_fd())?.id, program })
+        Ok(Self {
+            id: prog::prog_identity(program.as_fd())?.id,
+            program,
+        })
     }
 
     pub fn program(&self) -> BorrowedFd<'_> {
@@ -61,7 +64,8 @@ impl DispatcherProgram {
     /// Tells whether `other` has the same instructions and the same maps.
     fn does_the_same(&self, other: BorrowedFd<'_>) -> io::Result<bool> {
         let of = |program| {
-            let (tag, (_, mut maps)) = (prog::prog_identity(program)?.tag, prog::prog_ids(program)?);
+            let (tag, (_, mut maps)) =
+                (prog::prog_identity(program)?.tag, prog::prog_ids(program)?);
             maps.sort_unstable();
             io::Result::Ok((tag, maps))
         };
@@ -71,7 +75,10 @@ impl DispatcherProgram {
 
 impl DispatcherPrograms {
     pub fn new(shared: bool) -> Self {
-        Self { known: Mutex::default(), shared }
+        Self {
+            known: Mutex::default(),
+            shared,
+        }
     }
 
     /// Returns the program for `place` that calls `entries`.
@@ -85,13 +92,14 @@ impl DispatcherPrograms {
             return Ok(known);
         }
         let program = load(place, entries)?;
-        let revision = Arc::new(DispatcherProgram::new(program).map_err(|error| place.failed(error))?);
+        let revision =
+            Arc::new(DispatcherProgram::new(program).map_err(|error| place.failed(error))?);
         self.keep(key, &revision);
         Ok(revision)
     }
 
-    /// Does the same as [`Self::get`] at a place where `present` is attached: returns `present` if it is the right
-    /// program.
+    /// Does the same as [`Self::get`] at a place where `present` is attached: returns `present` if
+    /// it is the right program.
     pub fn get_or_adopt(
         &self,
         place: &HookPoint,
@@ -99,10 +107,15 @@ impl DispatcherPrograms {
         present: Option<OwnedFd>,
     ) -> Result<Arc<DispatcherProgram>, AttachError> {
         let wanted = self.get(place, entries)?;
-        let Some(present) = present else { return Ok(wanted) };
+        let Some(present) = present else {
+            return Ok(wanted);
+        };
         let adopt = || {
             let present = DispatcherProgram::new(present)?;
-            Ok((present.id != wanted.id && wanted.does_the_same(present.program())?).then_some(present))
+            Ok(
+                (present.id != wanted.id && wanted.does_the_same(present.program())?)
+                    .then_some(present),
+            )
         };
         match adopt().map_err(|error| place.failed(error))? {
             Some(present) => {
@@ -117,10 +130,21 @@ impl DispatcherPrograms {
     fn key(&self, place: &HookPoint, entries: &[DispatcherEntry]) -> Key {
         let call = |entry: &DispatcherEntry| {
             let enforces = entry.verdict == Verdict::Enforce;
-            (entry.slots.id, entry.page.number, entry.epoch_offset, enforces, entry.stands, entry.sample)
+            (
+                entry.slots.id,
+                entry.page.number,
+                entry.epoch_offset,
+                enforces,
+                entry.stands,
+                entry.sample,
+            )
         };
         let calls = entries.iter().map(call).collect();
-        Key { hook: place.hook.name(), calls, place: (!self.shared).then(|| place.key()) }
+        Key {
+            hook: place.hook.name(),
+            calls,
+            place: (!self.shared).then(|| place.key()),
+        }
     }
 
     fn keep(&self, key: Key, revision: &Arc<DispatcherProgram>) {
@@ -143,6 +167,9 @@ fn load(place: &HookPoint, entries: &[DispatcherEntry]) -> Result<OwnedFd, Attac
     };
     verifier::load(&programs::of_kind(loaded, kinds::of(entries))).map_err(|refusal| {
         tracing::error!(log = refusal.log, "the kernel refused the dispatcher");
-        AttachError::Unsupported(format!("this kernel does not take the dispatcher: {}", refusal.message))
+        AttachError::Unsupported(format!(
+            "this kernel does not take the dispatcher: {}",
+            refusal.message
+        ))
     })
 }

@@ -1,4 +1,5 @@
-//! An attached program, for every way to attach. A new way needs a file in this folder and a variant of [`Attachment`].
+//! An attached program, for every way to attach. A new way needs a file in this folder and a
+//! variant of [`Attachment`].
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -39,12 +40,17 @@ impl TcMethod {
     }
 }
 
-/// Returns the ids of the programs of all owners at the two TC hooks of an interface, in the order in which they run: all
-/// TCX programs run before the filters of clsact. Call this in the interface's namespace.
+/// Returns the ids of the programs of all owners at the two TC hooks of an interface, in the order
+/// in which they run: all TCX programs run before the filters of clsact. Call this in the
+/// interface's namespace.
 pub fn tc_programs(ifindex: u32) -> io::Result<[(Direction, Vec<u32>); 2]> {
     let has_tcx = tcx::is_supported();
     let at = |hook| {
-        let mut programs = if has_tcx { tcx::programs(ifindex, hook)? } else { Vec::new() };
+        let mut programs = if has_tcx {
+            tcx::programs(ifindex, hook)?
+        } else {
+            Vec::new()
+        };
         programs.extend(clsact::programs(ifindex, hook)?);
         io::Result::Ok((Direction::from(hook), programs))
     };
@@ -62,8 +68,9 @@ pub enum Attachment {
 }
 
 impl Attachment {
-    /// Attaches `program` at `place`. Call this in the interface's namespace. `pins` is the dispatcher's directory
-    /// of pins. Returns also why XDP is not native, if the program can be changed so that it is.
+    /// Attaches `program` at `place`. Call this in the interface's namespace. `pins` is the
+    /// dispatcher's directory of pins. Returns also why XDP is not native, if the program can be
+    /// changed so that it is.
     pub fn attach(
         place: &HookPoint,
         xdp: XdpRequest,
@@ -78,7 +85,11 @@ impl Attachment {
                 if let Some(membership) = Membership::join(place, xdp, program, pins)? {
                     return Ok((Self::Libxdp(membership), None));
                 }
-                let XdpLink { link, mode, fallback } = xdp::attach(place, xdp, program)?;
+                let XdpLink {
+                    link,
+                    mode,
+                    fallback,
+                } = xdp::attach(place, xdp, program)?;
                 return Ok((Self::Link(link, mode), fallback));
             }
             (_, TcMethod::Tcx) => tcx(),
@@ -100,15 +111,17 @@ impl Attachment {
         }
     }
 
-    /// Adopts an earlier daemon's attachment from `pins`; `None` if there is no attachment. Call this in the interface's
-    /// namespace.
+    /// Adopts an earlier daemon's attachment from `pins`; `None` if there is no attachment. Call
+    /// this in the interface's namespace.
     pub fn adopt(ifindex: u32, hook: Hook, pins: &Path) -> io::Result<Option<Self>> {
         if let Some(link) = Self::adopt_link(pins)? {
             return Ok(Some(link));
         }
         match hook.kind() {
             ProgramKind::Xdp => Ok(Membership::adopt(ifindex, pins)?.map(Self::Libxdp)),
-            ProgramKind::Tc => Ok(clsact::ClsactFilter::adopt(ifindex, hook, pins)?.map(Self::Clsact)),
+            ProgramKind::Tc => {
+                Ok(clsact::ClsactFilter::adopt(ifindex, hook, pins)?.map(Self::Clsact))
+            }
         }
     }
 
@@ -122,8 +135,8 @@ impl Attachment {
         Ok(None)
     }
 
-    /// Pins the attachment, so that it stays when the daemon ends. Attachments other than links stay without this call,
-    /// and have pins of their own.
+    /// Pins the attachment, so that it stays when the daemon ends. Attachments other than links
+    /// stay without this call, and have pins of their own.
     pub fn pin(&self, pins: &Path) -> io::Result<()> {
         match self {
             Self::Link(link, mode) => object::obj_pin(link.as_fd(), &pins.join(link_pin(mode))),
@@ -131,8 +144,8 @@ impl Attachment {
         }
     }
 
-    /// Returns the id of the program that packets of the interface meet; `None` if nothing of this attachment exists any
-    /// more. Fails if the answer is unknown.
+    /// Returns the id of the program that packets of the interface meet; `None` if nothing of this
+    /// attachment exists any more. Fails if the answer is unknown.
     pub fn program_at(&self, ifindex: u32) -> io::Result<Option<u32>> {
         match self {
             Self::Link(link, _) => {
@@ -144,10 +157,13 @@ impl Attachment {
         }
     }
 
-    /// Tells whether the interface reports the program of [`Self::program_at`]. Call this in the interface's namespace. A
-    /// link that was removed with its interface looks attached here if another interface has got the index.
+    /// Tells whether the interface reports the program of [`Self::program_at`]. Call this in the
+    /// interface's namespace. A link that was removed with its interface looks attached here if
+    /// another interface has got the index.
     pub fn is_found(&self, ifindex: u32, hook: Hook) -> io::Result<bool> {
-        let Some(program) = self.program_at(ifindex)? else { return Ok(false) };
+        let Some(program) = self.program_at(ifindex)? else {
+            return Ok(false);
+        };
         match self {
             Self::Link(..) => match hook.kind() {
                 ProgramKind::Xdp => xdp::runs(ifindex, program),
@@ -159,18 +175,25 @@ impl Attachment {
 
     /// Removes the pins of an attachment that has ended.
     pub fn unpin(pins: &Path) -> io::Result<()> {
-        for name in LINK_PINS.map(link_pin).iter().map(String::as_str).chain(clsact::PINS) {
+        for name in LINK_PINS
+            .map(link_pin)
+            .iter()
+            .map(String::as_str)
+            .chain(clsact::PINS)
+        {
             found(std::fs::remove_file(pins.join(name)))?;
         }
         Membership::unpin(pins)
     }
 
-    /// Opens the program that packets of the interface meet; `None` if the program is unknown. A program without a pin can
-    /// be opened with CAP_SYS_ADMIN only.
+    /// Opens the program that packets of the interface meet; `None` if the program is unknown. A
+    /// program without a pin can be opened with CAP_SYS_ADMIN only.
     pub fn program(&self, ifindex: u32, pins: &Path) -> Option<OwnedFd> {
         let id = self.program_at(ifindex).ok()??;
         let program = match self {
-            Self::Link(..) | Self::Libxdp(_) => object::fd_by_id(ObjectKind::Program, id).ok()??,
+            Self::Link(..) | Self::Libxdp(_) => {
+                object::fd_by_id(ObjectKind::Program, id).ok()??
+            }
             Self::Clsact(_) => object::obj_get(&pins.join(clsact::PIN)).ok()?,
         };
         (prog::prog_identity(program.as_fd()).ok()?.id == id).then_some(program)
@@ -185,7 +208,8 @@ impl Attachment {
         }
     }
 
-    /// Detaches now, although a pin may still hold the link. Call this in the interface's namespace.
+    /// Detaches now, although a pin may still hold the link. Call this in the interface's
+    /// namespace.
     pub fn detach(self) -> io::Result<()> {
         match self {
             Self::Link(link, _) => link::link_detach(link.as_fd()),
@@ -198,7 +222,8 @@ impl Attachment {
 /// The modes of attachments by a link, in the order in which their pins are searched.
 const LINK_PINS: [&str; 3] = [NATIVE, GENERIC, tcx::MODE];
 
-/// Returns the name of a link's pin. The name contains the mode, because the kernel does not report how a link was made.
+/// Returns the name of a link's pin. The name contains the mode, because the kernel does not report
+/// how a link was made.
 fn link_pin(mode: &str) -> String {
     format!("link_{mode}")
 }

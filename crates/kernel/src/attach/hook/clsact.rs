@@ -1,6 +1,6 @@
-//! TC by netlink, for kernels without TCX: a direct-action filter under the clsact qdisc. Unlike a link, a filter stays
-//! when its owner ends, and anybody can delete or overwrite it. A filter is the daemon's if its program is the one that
-//! the daemon has pinned; any other is left alone.
+//! TC by netlink, for kernels without TCX: a direct-action filter under the clsact qdisc. Unlike a
+//! link, a filter stays when its owner ends, and anybody can delete or overwrite it. A filter is
+//! the daemon's if its program is the one that the daemon has pinned; any other is left alone.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,14 +17,16 @@ use crate::net::rtnl::socket::NetlinkSocket;
 use crate::sys::object;
 use crate::sys::prog::{self, ProgIdentity};
 
-/// The priorities of the daemon's filters. The kernel gives a filter without a priority a priority below 49152.
+/// The priorities of the daemon's filters. The kernel gives a filter without a priority a priority
+/// below 49152.
 const FIRST: u16 = 1;
 const LAST: u16 = 65000;
 
 /// The name that `tc filter show` prints.
 const NAME: &str = "tp_dispatcher";
 
-/// The names of the pins of the program in the filter, and of the program that is about to replace it.
+/// The names of the pins of the program in the filter, and of the program that is about to replace
+/// it.
 pub const PIN: &str = "clsact";
 const NEW_PIN: &str = "clsact_new";
 pub const PINS: [&str; 2] = [PIN, NEW_PIN];
@@ -41,7 +43,11 @@ pub struct ClsactFilter {
 
 impl ClsactFilter {
     /// Attaches `program`. Call this in the interface's namespace.
-    pub fn attach(place: &HookPoint, program: BorrowedFd<'_>, pins: &Path) -> Result<Self, AttachError> {
+    pub fn attach(
+        place: &HookPoint,
+        program: BorrowedFd<'_>,
+        pins: &Path,
+    ) -> Result<Self, AttachError> {
         let failed = |error| place.failed(error);
         let parent = parent(place.ifindex, place.hook);
         let mut socket = NetlinkSocket::here().map_err(failed)?;
@@ -63,14 +69,30 @@ impl ClsactFilter {
             ))
         })?;
         let program_identity = prog::prog_identity(program).map_err(failed)?;
-        // The program is pinned first, so that the next daemon recognises the filter even if this one ends in between.
+        // The program is pinned first, so that the next daemon recognises the filter even if this
+        // one ends in between.
         let pin = pin(program, pins, PIN).map_err(failed)?;
         let place = socket
-            .set_filter(parent, FilterLocation { priority, handle: 0 }, NAME, program)
+            .set_filter(
+                parent,
+                FilterLocation {
+                    priority,
+                    handle: 0,
+                },
+                NAME,
+                program,
+            )
             .and_then(|()| find(&mut socket, parent, program_identity.id))
-            .and_then(|place| place.ok_or_else(|| io::Error::other("the filter disappeared at once")));
+            .and_then(|place| {
+                place.ok_or_else(|| io::Error::other("the filter disappeared at once"))
+            });
         match place {
-            Ok(place) => Ok(Self { socket: Mutex::new(socket), parent, place, program: program_identity }),
+            Ok(place) => Ok(Self {
+                socket: Mutex::new(socket),
+                parent,
+                place,
+                program: program_identity,
+            }),
             Err(error) => {
                 let _ = std::fs::remove_file(pin);
                 Err(failed(error))
@@ -78,13 +100,17 @@ impl ClsactFilter {
         }
     }
 
-    /// Adopts the filter of an earlier daemon: the filter whose program is pinned. `None` if there is no such filter.
-    /// Call this in the interface's namespace.
+    /// Adopts the filter of an earlier daemon: the filter whose program is pinned. `None` if there
+    /// is no such filter. Call this in the interface's namespace.
     pub fn adopt(ifindex: u32, hook: Hook, pins: &Path) -> io::Result<Option<Self>> {
         let mut pinned = Vec::new();
         for entry in std::fs::read_dir(pins)? {
             let path = entry?.path();
-            if path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PIN)) {
+            if path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .is_some_and(|name| name.starts_with(PIN))
+            {
                 pinned.push((prog::prog_identity(object::obj_get(&path)?.as_fd())?, path));
             }
         }
@@ -94,29 +120,42 @@ impl ClsactFilter {
         let mut socket = NetlinkSocket::here()?;
         let parent = parent(ifindex, hook);
         for (program, path) in &pinned {
-            let Some(place) = find(&mut socket, parent, program.id)? else { continue };
-            // The program in the filter is the present one, even if the earlier daemon was about to replace
-            // it, so it gets the pin's name for the present one.
+            let Some(place) = find(&mut socket, parent, program.id)? else {
+                continue;
+            };
+            // The program in the filter is the present one, even if the earlier daemon was about to
+            // replace it, so it gets the pin's name for the present one.
             std::fs::rename(path, pins.join(PIN))?;
-            return Ok(Some(Self { socket: Mutex::new(socket), parent, place, program: *program }));
+            return Ok(Some(Self {
+                socket: Mutex::new(socket),
+                parent,
+                place,
+                program: *program,
+            }));
         }
         Ok(None)
     }
 
-    /// Replaces the present program with `program`. Fails with `NotFound` if another owner has removed or replaced the
-    /// filter.
+    /// Replaces the present program with `program`. Fails with `NotFound` if another owner has
+    /// removed or replaced the filter.
     pub fn replace(&mut self, program: BorrowedFd<'_>, pins: &Path) -> io::Result<()> {
         if !self.is_there()? {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "the filter was removed by somebody"));
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "the filter was removed by somebody",
+            ));
         }
         let identity = prog::prog_identity(program)?;
         let new = pin(program, pins, NEW_PIN)?;
-        self.socket.lock().set_filter(self.parent, self.place, NAME, program)?;
+        self.socket
+            .lock()
+            .set_filter(self.parent, self.place, NAME, program)?;
         self.program = identity;
         std::fs::rename(new, pins.join(PIN))
     }
 
-    /// Removes the filter if it is still the daemon's filter. The qdisc stays, because other filters may use it now.
+    /// Removes the filter if it is still the daemon's filter. The qdisc stays, because other
+    /// filters may use it now.
     pub fn detach(&self) -> io::Result<()> {
         if self.is_there()? {
             self.socket.lock().remove_filter(self.parent, self.place)?;
@@ -124,7 +163,8 @@ impl ClsactFilter {
         Ok(())
     }
 
-    /// Returns the program that packets of the interface meet; `None` if this is not the daemon's program.
+    /// Returns the program that packets of the interface meet; `None` if this is not the daemon's
+    /// program.
     pub fn program_at(&self, ifindex: u32) -> io::Result<Option<ProgIdentity>> {
         Ok((self.parent.ifindex == ifindex && self.is_there()?).then_some(self.program))
     }
@@ -134,11 +174,14 @@ impl ClsactFilter {
     }
 }
 
-/// Returns the ids of the programs in all filters at a hook, in the order in which they run. Call this in the
-/// interface's namespace.
+/// Returns the ids of the programs in all filters at a hook, in the order in which they run. Call
+/// this in the interface's namespace.
 pub fn programs(ifindex: u32, hook: Hook) -> io::Result<Vec<u32>> {
     let filters = NetlinkSocket::here()?.filters(parent(ifindex, hook))?;
-    Ok(filters.into_iter().filter_map(|filter| filter.program).collect())
+    Ok(filters
+        .into_iter()
+        .filter_map(|filter| filter.program)
+        .collect())
 }
 
 fn parent(ifindex: u32, hook: Hook) -> Parent {
@@ -156,17 +199,31 @@ fn pin(program: BorrowedFd<'_>, pins: &Path, name: &str) -> io::Result<PathBuf> 
     Ok(path)
 }
 
-fn find(socket: &mut NetlinkSocket, parent: Parent, program: u32) -> io::Result<Option<FilterLocation>> {
-    let found = socket.filters(parent)?.into_iter().find(|filter| filter.program == Some(program));
+fn find(
+    socket: &mut NetlinkSocket,
+    parent: Parent,
+    program: u32,
+) -> io::Result<Option<FilterLocation>> {
+    let found = socket
+        .filters(parent)?
+        .into_iter()
+        .find(|filter| filter.program == Some(program));
     Ok(found.map(|filter| filter.place))
 }
 
-/// Returns the priority of a new filter that runs before or after all of `filters`. The kernel puts a filter before the
-/// filters of the same priority, which must be of the same kind. `None` if there is no such priority.
+/// Returns the priority of a new filter that runs before or after all of `filters`. The kernel puts
+/// a filter before the filters of the same priority, which must be of the same kind. `None` if
+/// there is no such priority.
 fn priority(position: Position, filters: &[Filter]) -> Option<u16> {
-    let can_share =
-        |priority| filters.iter().all(|filter| filter.place.priority != priority || filter.is_alike);
-    let after = filters.iter().map(|filter| filter.place.priority.saturating_add(1)).max();
+    let can_share = |priority| {
+        filters
+            .iter()
+            .all(|filter| filter.place.priority != priority || filter.is_alike)
+    };
+    let after = filters
+        .iter()
+        .map(|filter| filter.place.priority.saturating_add(1))
+        .max();
     let priority = match position {
         Position::First => FIRST,
         Position::Last => after.unwrap_or(LAST).max(LAST),
@@ -186,17 +243,40 @@ mod tests {
     use crate::sys::prog::ProgLoad;
 
     fn filter(priority: u16, is_alike: bool) -> Filter {
-        Filter { place: FilterLocation { priority, handle: 1 }, is_alike, program: None }
+        Filter {
+            place: FilterLocation {
+                priority,
+                handle: 1,
+            },
+            is_alike,
+            program: None,
+        }
     }
 
     #[test]
     fn priorities_are_before_or_after_all_others() {
         for (filters, first, last) in [
             (vec![], Some(1), Some(65000)),
-            (vec![filter(2, false), filter(49152, true)], Some(1), Some(65000)),
-            (vec![filter(1, true), filter(65000, false)], Some(1), Some(65001)),
-            (vec![filter(1, false), filter(65535, true)], None, Some(65535)),
-            (vec![filter(1, false), filter(1, true), filter(65535, false)], None, None),
+            (
+                vec![filter(2, false), filter(49152, true)],
+                Some(1),
+                Some(65000),
+            ),
+            (
+                vec![filter(1, true), filter(65000, false)],
+                Some(1),
+                Some(65001),
+            ),
+            (
+                vec![filter(1, false), filter(65535, true)],
+                None,
+                Some(65535),
+            ),
+            (
+                vec![filter(1, false), filter(1, true), filter(65535, false)],
+                None,
+                None,
+            ),
         ] {
             assert_eq!(priority(Position::First, &filters), first, "{filters:?}");
             assert_eq!(priority(Position::Last, &filters), last, "{filters:?}");
@@ -216,7 +296,12 @@ mod tests {
         let netns = Netns::open(&named.path()).unwrap();
         let pins = PinsDirectory::new("clsact");
         let pins = &pins.0;
-        let index = NetlinkSocket::open(&netns).unwrap().device_by_name("tpa").unwrap().unwrap().index;
+        let index = NetlinkSocket::open(&netns)
+            .unwrap()
+            .device_by_name("tpa")
+            .unwrap()
+            .unwrap()
+            .index;
         let place = HookPoint {
             netns: netns.clone(),
             interface: "tpa".into(),
@@ -224,21 +309,40 @@ mod tests {
             hook: Hook::TcEgress,
             position: Position::First,
         };
-        let adopt = || netns.run(|| ClsactFilter::adopt(index, Hook::TcEgress, pins)).unwrap().unwrap();
+        let adopt = || {
+            netns
+                .run(|| ClsactFilter::adopt(index, Hook::TcEgress, pins))
+                .unwrap()
+                .unwrap()
+        };
         let tc = |arguments: &str| {
             let mut command = std::process::Command::new("tc");
-            let output = command.args(["-n", &named.0]).args(arguments.split_whitespace()).output().unwrap();
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let output = command
+                .args(["-n", &named.0])
+                .args(arguments.split_whitespace())
+                .output()
+                .unwrap();
+            assert!(
+                output.status.success(),
+                "{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
             String::from_utf8(output.stdout).unwrap()
         };
         let [first, second, third] = [0, 1, 2].map(program);
-        let tag = |program: &std::os::fd::OwnedFd| Some(prog::prog_identity(program.as_fd()).unwrap().tag);
+        let tag = |program: &std::os::fd::OwnedFd| {
+            Some(prog::prog_identity(program.as_fd()).unwrap().tag)
+        };
 
-        let found = |filter: &ClsactFilter| filter.program_at(index).unwrap().map(|program| program.tag);
+        let found =
+            |filter: &ClsactFilter| filter.program_at(index).unwrap().map(|program| program.tag);
         let is_at = |filter: &ClsactFilter, index| filter.program_at(index).unwrap().is_some();
 
         assert!(adopt().is_none());
-        let mut ours = netns.run(|| ClsactFilter::attach(&place, first.as_fd(), pins)).unwrap().unwrap();
+        let mut ours = netns
+            .run(|| ClsactFilter::attach(&place, first.as_fd(), pins))
+            .unwrap()
+            .unwrap();
         assert!(is_at(&ours, index) && !is_at(&ours, index + 1));
         assert_eq!(found(&ours), tag(&first));
         assert_eq!(found(&adopt().unwrap()), tag(&first));
@@ -248,26 +352,48 @@ mod tests {
         pin(third.as_fd(), pins, NEW_PIN).unwrap();
         assert_eq!(found(&adopt().unwrap()), tag(&second));
         pin(third.as_fd(), pins, NEW_PIN).unwrap();
-        ours.socket.lock().set_filter(ours.parent, ours.place, NAME, third.as_fd()).unwrap();
+        ours.socket
+            .lock()
+            .set_filter(ours.parent, ours.place, NAME, third.as_fd())
+            .unwrap();
         assert_eq!(found(&ours), None);
         assert_eq!(found(&adopt().unwrap()), tag(&third));
 
         // Another owner's program takes the place of the daemon's.
         let ours = adopt().unwrap();
-        ours.socket.lock().set_filter(ours.parent, ours.place, "theirs", first.as_fd()).unwrap();
+        ours.socket
+            .lock()
+            .set_filter(ours.parent, ours.place, "theirs", first.as_fd())
+            .unwrap();
         assert!(!is_at(&ours, index) && adopt().is_none());
         ours.detach().unwrap();
         assert!(tc("filter show dev tpa egress").contains("theirs"));
-        let mut again = netns.run(|| ClsactFilter::attach(&place, second.as_fd(), pins)).unwrap().unwrap();
+        let mut again = netns
+            .run(|| ClsactFilter::attach(&place, second.as_fd(), pins))
+            .unwrap()
+            .unwrap();
         let shown = tc("filter show dev tpa egress");
-        assert!(shown.find(NAME).unwrap() < shown.find("theirs").unwrap(), "{shown}");
+        assert!(
+            shown.find(NAME).unwrap() < shown.find("theirs").unwrap(),
+            "{shown}"
+        );
         tc("qdisc del dev tpa clsact");
         assert!(!is_at(&again, index) && adopt().is_none());
-        assert_eq!(again.replace(first.as_fd(), pins).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            again.replace(first.as_fd(), pins).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
         again.detach().unwrap();
         // The older ingress qdisc occupies the place of clsact.
         tc("qdisc add dev tpa ingress");
-        let refused = netns.run(|| ClsactFilter::attach(&place, second.as_fd(), pins)).unwrap();
-        assert!(refused.unwrap_err().to_string().contains("the qdisc ingress"));
+        let refused = netns
+            .run(|| ClsactFilter::attach(&place, second.as_fd(), pins))
+            .unwrap();
+        assert!(
+            refused
+                .unwrap_err()
+                .to_string()
+                .contains("the qdisc ingress")
+        );
     }
 }

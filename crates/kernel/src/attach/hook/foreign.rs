@@ -27,20 +27,31 @@ pub struct XdpNeighbour {
     pub interface: String,
     /// The owner and the program in words.
     pub described: String,
-    /// True if the program belongs to a twinprobe daemon: its dispatcher, or its program among libxdp's programs.
+    /// True if the program belongs to a twinprobe daemon: its dispatcher, or its program among
+    /// libxdp's programs.
     pub is_own: bool,
 }
 
-/// Returns the XDP programs at the interfaces of the caller's namespace, by the names of the interfaces.
+/// Returns the XDP programs at the interfaces of the caller's namespace, by the names of the
+/// interfaces.
 pub fn neighbours() -> io::Result<Vec<XdpNeighbour>> {
     let mut devices = NetlinkSocket::here()?.devices()?;
     devices.sort_by(|one, other| one.name.cmp(&other.name));
     let of = |device: Device| {
-        let Device { index, name: interface, programs, .. } = device;
+        let Device {
+            index,
+            name: interface,
+            programs,
+            ..
+        } = device;
         programs.into_iter().map(move |(mode, id)| {
             let program = Foreign::new((&interface, index), id, mode);
             let is_own = program.has_twinprobe();
-            XdpNeighbour { interface: interface.clone(), described: program.describe(is_own), is_own }
+            XdpNeighbour {
+                interface: interface.clone(),
+                described: program.describe(is_own),
+                is_own,
+            }
         })
     };
     Ok(devices.into_iter().flat_map(of).collect())
@@ -59,15 +70,19 @@ struct Foreign {
 
 #[derive(Debug, PartialEq, Eq)]
 enum ForeignOwner {
-    Libxdp { programs: Vec<String>, count: Option<u8>, pins: String },
+    Libxdp {
+        programs: Vec<String>,
+        count: Option<u8>,
+        pins: String,
+    },
     Twinprobe,
     Managed(ProgramManager),
     Unknown,
 }
 
 impl ForeignOwner {
-    /// Tells whether only a pin can say more about the owner. bpfman uses libxdp's dispatcher, but pins it at another
-    /// path.
+    /// Tells whether only a pin can say more about the owner. bpfman uses libxdp's dispatcher, but
+    /// pins it at another path.
     const fn is_told_by_pins(&self) -> bool {
         match self {
             Self::Libxdp { programs, .. } => programs.is_empty(),
@@ -79,37 +94,72 @@ impl ForeignOwner {
 
 impl Foreign {
     fn new((interface, ifindex): (&str, u32), id: u32, mode: &'static str) -> Self {
-        let info = loaded_programs().flatten().find(|program| program.id() == id);
-        let name = info.as_ref().and_then(ProgramInfo::name_as_str).unwrap_or("without a name").to_owned();
+        let info = loaded_programs()
+            .flatten()
+            .find(|program| program.id() == id);
+        let name = info
+            .as_ref()
+            .and_then(ProgramInfo::name_as_str)
+            .unwrap_or("without a name")
+            .to_owned();
         let owner = match name.as_str() {
             LIBXDP_DISPATCHER => {
                 let directory = libxdp::pins_of(ifindex, id);
                 let programs = libxdp_programs(&directory).unwrap_or_default();
-                let (count, pins) = (info.as_ref().and_then(libxdp_count), directory.display().to_string());
-                ForeignOwner::Libxdp { programs, count, pins }
+                let (count, pins) = (
+                    info.as_ref().and_then(libxdp_count),
+                    directory.display().to_string(),
+                );
+                ForeignOwner::Libxdp {
+                    programs,
+                    count,
+                    pins,
+                }
             }
             OWN_DISPATCHER => ForeignOwner::Twinprobe,
             _ => ForeignOwner::Unknown,
         };
-        let pin = if owner.is_told_by_pins() { manager::pin_of(id) } else { None };
-        let managed = pin.as_deref().and_then(|pin| ProgramManager::of(pin, interface));
-        Self { name, id, mode, owner: managed.map_or(owner, ForeignOwner::Managed), pin }
+        let pin = if owner.is_told_by_pins() {
+            manager::pin_of(id)
+        } else {
+            None
+        };
+        let managed = pin
+            .as_deref()
+            .and_then(|pin| ProgramManager::of(pin, interface));
+        Self {
+            name,
+            id,
+            mode,
+            owner: managed.map_or(owner, ForeignOwner::Managed),
+            pin,
+        }
     }
 
     fn has_twinprobe(&self) -> bool {
         match &self.owner {
             ForeignOwner::Twinprobe => true,
-            ForeignOwner::Libxdp { programs, .. } => programs.iter().any(|program| program == libxdp::ENTRY),
+            ForeignOwner::Libxdp { programs, .. } => {
+                programs.iter().any(|program| program == libxdp::ENTRY)
+            }
             ForeignOwner::Managed(_) | ForeignOwner::Unknown => false,
         }
     }
 
-    /// Describes the program in words for the end of a sentence. `is_own` is true if a dispatcher of twinprobe belongs
-    /// to this daemon.
+    /// Describes the program in words for the end of a sentence. `is_own` is true if a dispatcher
+    /// of twinprobe belongs to this daemon.
     fn describe(&self, is_own: bool) -> String {
-        let Self { name, id, mode, owner, .. } = self;
+        let Self {
+            name,
+            id,
+            mode,
+            owner,
+            ..
+        } = self;
         if is_own && *owner == ForeignOwner::Twinprobe {
-            return format!("a dispatcher of twinprobe, {name} (id {id}, {mode}; xdp-loader gets EBUSY)");
+            return format!(
+                "a dispatcher of twinprobe, {name} (id {id}, {mode}; xdp-loader gets EBUSY)"
+            );
         }
         self.to_string().trim_end_matches(',').to_owned()
     }
@@ -117,8 +167,17 @@ impl Foreign {
 
 impl fmt::Display for Foreign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, id, mode, owner, pin } = self;
-        let pinned = pin.as_ref().map(|pin| format!("; pinned as {}", pin.display())).unwrap_or_default();
+        let Self {
+            name,
+            id,
+            mode,
+            owner,
+            pin,
+        } = self;
+        let pinned = pin
+            .as_ref()
+            .map(|pin| format!("; pinned as {}", pin.display()))
+            .unwrap_or_default();
         let described = format!("{name} (id {id}, {mode}{pinned})");
         match owner {
             ForeignOwner::Unknown => write!(f, "the XDP program {described}"),
@@ -128,8 +187,14 @@ impl fmt::Display for Foreign {
             ForeignOwner::Managed(ProgramManager::L3afd) => {
                 write!(f, "the XDP program of l3afd, {described},")
             }
-            ForeignOwner::Twinprobe => write!(f, "the dispatcher of another twinprobe, {described},"),
-            ForeignOwner::Libxdp { programs, count, pins } => {
+            ForeignOwner::Twinprobe => {
+                write!(f, "the dispatcher of another twinprobe, {described},")
+            }
+            ForeignOwner::Libxdp {
+                programs,
+                count,
+                pins,
+            } => {
                 write!(f, "a dispatcher of libxdp, {described},")?;
                 match (programs.as_slice(), count) {
                     ([], Some(1)) => write!(f, " with 1 program,"),
@@ -142,7 +207,8 @@ impl fmt::Display for Foreign {
     }
 }
 
-/// Explains why no XDP program can be attached to `interface`, and what to do. Call this in the interface's namespace.
+/// Explains why no XDP program can be attached to `interface`, and what to do. Call this in the
+/// interface's namespace.
 pub fn occupied(interface: &str, ifindex: u32) -> String {
     let found = attached(ifindex).unwrap_or_else(|error| {
         tracing::warn!(interface, %error, "the attached XDP program could not be read");
@@ -169,9 +235,17 @@ enum Joining {
 
 fn explain(interface: &str, on: &str, programs: &[Foreign], joining: Joining) -> String {
     let named: Vec<String> = programs.iter().map(ToString::to_string).collect();
-    let named = if named.is_empty() { "another XDP program".to_owned() } else { named.join(" and ") };
+    let named = if named.is_empty() {
+        "another XDP program".to_owned()
+    } else {
+        named.join(" and ")
+    };
     let is = if programs.len() > 1 { "are" } else { "is" };
-    let place = if on == interface { on.to_owned() } else { format!("{on}, which is on top of {interface}") };
+    let place = if on == interface {
+        on.to_owned()
+    } else {
+        format!("{on}, which is on top of {interface}")
+    };
     let first = programs.first();
     let advice = match first.map(|program| &program.owner) {
         Some(ForeignOwner::Libxdp { .. }) => {
@@ -191,7 +265,9 @@ fn explain(interface: &str, on: &str, programs: &[Foreign], joining: Joining) ->
              where libxdp does not look, so twinprobe can't join"
         ),
         Some(ForeignOwner::Managed(ProgramManager::L3afd)) => {
-            format!("use hook tc, or remove the programs of {on} there (POST /l3af/configs/v1/delete)")
+            format!(
+                "use hook tc, or remove the programs of {on} there (POST /l3af/configs/v1/delete)"
+            )
         }
         Some(ForeignOwner::Twinprobe) => "deploy the probe there, or use hook tc".to_owned(),
         Some(ForeignOwner::Unknown) | None => {
@@ -205,26 +281,37 @@ fn explain(interface: &str, on: &str, programs: &[Foreign], joining: Joining) ->
                 Some(_) => "remove its pin if it is a link",
                 None => "end what holds its link",
             };
-            format!("detach it first (ip link set dev {on} xdp off, or {link}), or use hook tc{why}")
+            format!(
+                "detach it first (ip link set dev {on} xdp off, or {link}), or use hook tc{why}"
+            )
         }
     };
     format!("{named} {is} attached to {place}; {advice}")
 }
 
-/// Returns the programs at the interface, or else at an interface that is on top of it: the kernel refuses another
-/// program in both cases.
+/// Returns the programs at the interface, or else at an interface that is on top of it: the kernel
+/// refuses another program in both cases.
 fn attached(ifindex: u32) -> io::Result<Option<(String, Vec<Foreign>)>> {
     let mut socket = NetlinkSocket::here()?;
-    let Some(device) = socket.device(ifindex)? else { return Ok(None) };
+    let Some(device) = socket.device(ifindex)? else {
+        return Ok(None);
+    };
     let occupied = |device: &Device| !device.programs.is_empty();
     let occupied = if occupied(&device) {
         Some(device)
     } else {
-        socket.devices()?.into_iter().find(|upper| upper.is_upper_of(&device) && occupied(upper))
+        socket
+            .devices()?
+            .into_iter()
+            .find(|upper| upper.is_upper_of(&device) && occupied(upper))
     };
     Ok(occupied.map(|device| {
         let place = (device.name.as_str(), device.index);
-        let foreign = device.programs.iter().map(|(mode, id)| Foreign::new(place, *id, mode)).collect();
+        let foreign = device
+            .programs
+            .iter()
+            .map(|(mode, id)| Foreign::new(place, *id, mode))
+            .collect();
         (device.name.clone(), foreign)
     }))
 }
@@ -232,7 +319,9 @@ fn attached(ifindex: u32) -> io::Result<Option<(String, Vec<Foreign>)>> {
 /// Returns the number of programs that a libxdp dispatcher calls, from its constants.
 fn libxdp_count(dispatcher: &ProgramInfo) -> Option<u8> {
     for id in dispatcher.map_ids().ok()?? {
-        let Ok(Some(map)) = object::fd_by_id(ObjectKind::Map, id) else { continue };
+        let Ok(Some(map)) = object::fd_by_id(ObjectKind::Map, id) else {
+            continue;
+        };
         let mut value = vec![0; map::map_info(map.as_fd()).ok()?.value_size as usize];
         if map::map_lookup(map.as_fd(), &0_u32.to_ne_bytes(), &mut value).ok()?
             && let [LIBXDP_MAGIC, _, count, ..] = value.as_slice()
@@ -247,114 +336,11 @@ fn libxdp_count(dispatcher: &ProgramInfo) -> Option<u8> {
 fn libxdp_programs(directory: &Path) -> io::Result<Vec<String>> {
     let name = |program: CalledProgram| {
         let info = ProgramInfo::from_pin(program.pin).ok();
-        info.and_then(|info| info.name_as_str().map(str::to_owned)).unwrap_or_default()
+        info.and_then(|info| info.name_as_str().map(str::to_owned))
+            .unwrap_or_default()
     };
     Ok(libxdp::called(directory)?.into_iter().map(name).collect())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn owners_are_told_apart() {
-        let foreign =
-            |name: &str, owner| Foreign { name: name.to_owned(), id: 7, mode: "native", owner, pin: None };
-        let libxdp = |programs: &[&str], count| {
-            let programs = programs.iter().map(ToString::to_string).collect();
-            let pins = libxdp::pins_of(2, 7).display().to_string();
-            foreign(LIBXDP_DISPATCHER, ForeignOwner::Libxdp { programs, count, pins })
-        };
-        for (programs, on, joining, expected) in [
-            (
-                vec![foreign("filter", ForeignOwner::Unknown)],
-                "eth0",
-                Joining::Asked,
-                "the XDP program filter (id 7, native) is attached to eth0; detach it first (ip link set dev eth0 \
-                 xdp off, or end what holds its link), or use hook tc",
-            ),
-            (
-                vec![foreign("filter", ForeignOwner::Unknown)],
-                "eth0",
-                Joining::Refused,
-                "the XDP program filter (id 7, native) is attached to eth0; detach it first (ip link set dev eth0 \
-                 xdp off, or end what holds its link), or use hook tc; this kernel refuses extensions (EPERM), so \
-                 xdp-loader shares no hook here",
-            ),
-            (
-                vec![foreign(OWN_DISPATCHER, ForeignOwner::Twinprobe)],
-                "eth0",
-                Joining::NotAsked,
-                "the dispatcher of another twinprobe, tp_dispatcher (id 7, native), is attached to eth0; deploy \
-                 the probe there, or use hook tc",
-            ),
-            (
-                vec![libxdp(&["a", "b"], Some(2))],
-                "bond0",
-                Joining::NotAsked,
-                "a dispatcher of libxdp, xdp_dispatcher (id 7, native), with a, b (pinned in /sys/fs/bpf/xdp/dispatch-2-7), \
-                 is attached to bond0, which is on top of eth0; serve --xdp-loader /usr/sbin/xdp-loader joins it; or use \
-                 hook tc, or unload it (xdp-loader unload bond0 --all)",
-            ),
-            (
-                vec![libxdp(&[], Some(2))],
-                "eth0",
-                Joining::Refused,
-                "a dispatcher of libxdp, xdp_dispatcher (id 7, native), with 2 programs, is attached to eth0; \
-                 this kernel refuses the extensions by which libxdp calls others (EPERM): use hook tc, or unload it \
-                 (xdp-loader unload eth0 --all)",
-            ),
-            (
-                vec![],
-                "eth0",
-                Joining::NotAsked,
-                "another XDP program is attached to eth0; detach it first (ip link set dev eth0 xdp off, or end \
-                 what holds its link), or use hook tc",
-            ),
-        ] {
-            assert_eq!(explain("eth0", on, &programs, joining), expected);
-        }
-    }
-
-    #[test]
-    fn managers_are_told_by_the_pins_of_their_programs() {
-        let pinned = |name: &str, path: &str| {
-            let pin = PathBuf::from(path);
-            let owner = ProgramManager::of(&pin, "eth0").map_or(ForeignOwner::Unknown, ForeignOwner::Managed);
-            Foreign { name: name.to_owned(), id: 7, mode: "native", owner, pin: Some(pin) }
-        };
-        for (program, expected) in [
-            (
-                pinned("xdp_dispatcher", "/run/bpfman/fs/xdp/dispatcher_1_2_1/dispatcher"),
-                "the dispatcher of bpfman, xdp_dispatcher (id 7, native; pinned as /run/bpfman/fs/xdp/dispatcher_1_2_1/dispatcher), \
-                 is attached to eth0; use hook tc, or detach the programs of eth0 there (bpfman list links, bpfman detach ID); \
-                 bpfman pins them where libxdp does not look, so twinprobe can't join",
-            ),
-            (
-                pinned("xdp_root", "/sys/fs/bpf/progs/eth0/xdp-root/2_0_0/xdp_root_xdp"),
-                "the XDP program of l3afd, xdp_root (id 7, native; pinned as /sys/fs/bpf/progs/eth0/xdp-root/2_0_0/xdp_root_xdp), \
-                 is attached to eth0; use hook tc, or remove the programs of eth0 there (POST /l3af/configs/v1/delete)",
-            ),
-            (
-                pinned("filter", "/sys/fs/bpf/filter"),
-                "the XDP program filter (id 7, native; pinned as /sys/fs/bpf/filter) is attached to eth0; detach it first (ip \
-                 link set dev eth0 xdp off, or remove its pin if it is a link), or use hook tc",
-            ),
-        ] {
-            assert_eq!(explain("eth0", "eth0", &[program], Joining::Asked), expected);
-        }
-    }
-
-    #[test]
-    fn each_owner_is_described_at_the_end_of_a_sentence() {
-        let foreign =
-            |name: &str, owner| Foreign { name: name.to_owned(), id: 7, mode: "native", owner, pin: None };
-        let own = foreign(OWN_DISPATCHER, ForeignOwner::Twinprobe).describe(true);
-        assert_eq!(own, "a dispatcher of twinprobe, tp_dispatcher (id 7, native; xdp-loader gets EBUSY)");
-        let bare = foreign("filter", ForeignOwner::Unknown).describe(false);
-        assert_eq!(bare, "the XDP program filter (id 7, native)");
-        let owner = ForeignOwner::Libxdp { programs: Vec::new(), count: Some(1), pins: String::new() };
-        let libxdp = foreign(LIBXDP_DISPATCHER, owner).describe(false);
-        assert_eq!(libxdp, "a dispatcher of libxdp, xdp_dispatcher (id 7, native), with 1 program");
-    }
-}
+mod tests;

@@ -18,8 +18,9 @@ pub struct HookPoint {
     pub position: Position,
 }
 
-/// The identity of a place: the namespace, the interface index, the hook's name, and a flag that is true for [`Position::First`].
-/// The interface's name is not a part of the identity, because names change.
+/// The identity of a place: the namespace, the interface index, the hook's name, and a flag that is
+/// true for [`Position::First`]. The interface's name is not a part of the identity, because names
+/// change.
 pub type HookKey = (u64, u32, &'static str, bool);
 
 impl HookPoint {
@@ -30,7 +31,11 @@ impl HookPoint {
 
     /// Converts the error of a system call into the error of an attachment at this place.
     pub fn failed(&self, source: io::Error) -> AttachError {
-        AttachError::Failed { hook: self.hook.name(), interface: self.interface.clone(), source }
+        AttachError::Failed {
+            hook: self.hook.name(),
+            interface: self.interface.clone(),
+            source,
+        }
     }
 
     pub fn pin_name(&self) -> String {
@@ -58,7 +63,12 @@ pub fn parse_pin_name(name: &str) -> Option<HookKey> {
         "last" => false,
         _ => return None,
     };
-    Some((netns.parse().ok()?, ifindex.parse().ok()?, Hook::from_name(hook)?.name(), first))
+    Some((
+        netns.parse().ok()?,
+        ifindex.parse().ok()?,
+        Hook::from_name(hook)?.name(),
+        first,
+    ))
 }
 
 #[cfg(test)]

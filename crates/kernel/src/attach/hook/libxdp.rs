@@ -1,8 +1,8 @@
 //! XDP as one of the programs that a dispatcher of libxdp calls.
 //!
-//! The kernel allows one XDP program at an interface. If this is libxdp's dispatcher, `xdp-loader` loads a
-//! small program as an extension of it, by libxdp's own protocol. That program calls slot 0 of a pinned
-//! prog-array. There the daemon exchanges its own dispatcher between two packets.
+//! The kernel allows one XDP program at an interface. If this is libxdp's dispatcher, `xdp-loader`
+//! loads a small program as an extension of it, by libxdp's own protocol. That program calls slot 0
+//! of a pinned prog-array. There the daemon exchanges its own dispatcher between two packets.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -29,7 +29,8 @@ const PINS: &str = "/sys/fs/bpf/xdp";
 pub const ARRAY: &str = "tp_libxdp";
 /// The name of the program in that object, which `xdp-loader status` shows.
 pub const ENTRY: &str = "twinprobe";
-/// The modes of libxdp's dispatchers. Among the pins of a dispatcher, each mode has a directory for the pin of the prog-array.
+/// The modes of libxdp's dispatchers. Among the pins of a dispatcher, each mode has a directory for
+/// the pin of the prog-array.
 const MODES: [&str; 2] = [NATIVE, GENERIC];
 const SLOT: [u8; 4] = 0_u32.to_ne_bytes();
 
@@ -46,8 +47,8 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Makes libxdp's dispatcher at `place` call `program`; `None` if there is no such dispatcher, or if `xdp-loader` is not
-    /// configured. Call this in the interface's namespace.
+    /// Makes libxdp's dispatcher at `place` call `program`; `None` if there is no such dispatcher,
+    /// or if `xdp-loader` is not configured. Call this in the interface's namespace.
     pub fn join(
         place: &HookPoint,
         request: XdpRequest,
@@ -55,16 +56,23 @@ impl Membership {
         pins: &Path,
     ) -> Result<Option<Self>, AttachError> {
         let failed = |error| place.failed(error);
-        let Some(loader) = XdpLoader::known() else { return Ok(None) };
+        let Some(loader) = XdpLoader::known() else {
+            return Ok(None);
+        };
         let socket = NetlinkSocket::here().map_err(failed)?;
-        let Some((device, mode)) = owned(socket, place.ifindex).map_err(failed)? else { return Ok(None) };
+        let Some((device, mode)) = owned(socket, place.ifindex).map_err(failed)? else {
+            return Ok(None);
+        };
         if request.kind != XdpKind::Joined {
             return Err(AttachError::Occupied(format!(
                 "libxdp has attached its dispatcher to {} since the probe was loaded; PUT the probe again, and it joins",
                 place.interface
             )));
         }
-        if matches!((mode, request.mode), (NATIVE, XdpMode::Generic) | (GENERIC, XdpMode::Native)) {
+        if matches!(
+            (mode, request.mode),
+            (NATIVE, XdpMode::Generic) | (GENERIC, XdpMode::Native)
+        ) {
             return Err(AttachError::Occupied(format!(
                 "libxdp has attached its dispatcher to {} in mode {mode}; use that mode or auto",
                 place.interface
@@ -75,7 +83,9 @@ impl Membership {
         let loaded = loader.load(&device.name, mode, &directory);
         let joined = loaded.and_then(|()| match joined.member()? {
             Some(_) => Ok(joined),
-            None => Err(io::Error::other("libxdp's dispatcher does not call what xdp-loader has loaded")),
+            None => Err(io::Error::other(
+                "libxdp's dispatcher does not call what xdp-loader has loaded",
+            )),
         });
         joined.map(Some).map_err(|error| {
             let _ = files::remove_directory(&directory);
@@ -87,11 +97,19 @@ impl Membership {
         })
     }
 
-    fn create(ifindex: u32, mode: &'static str, program: BorrowedFd<'_>, pins: &Path) -> io::Result<Self> {
+    fn create(
+        ifindex: u32,
+        mode: &'static str,
+        program: BorrowedFd<'_>,
+        pins: &Path,
+    ) -> io::Result<Self> {
         let directory = directory(pins, mode);
         files::remove_directory(&directory)?;
         std::fs::create_dir(&directory)?;
-        let array = MapCreate { map_type: BPF_MAP_TYPE_PROG_ARRAY, ..MapCreate::array(ARRAY, 4, 1) };
+        let array = MapCreate {
+            map_type: BPF_MAP_TYPE_PROG_ARRAY,
+            ..MapCreate::array(ARRAY, 4, 1)
+        };
         let array = map::map_create(&array)?;
         map::map_update(array.as_fd(), &SLOT, &program.as_raw_fd().to_ne_bytes())?;
         object::obj_pin(array.as_fd(), &directory.join(ARRAY))?;
@@ -100,11 +118,17 @@ impl Membership {
 
     fn of(array: OwnedFd, ifindex: u32, mode: &'static str) -> io::Result<Self> {
         let id = map::map_id(array.as_fd())?;
-        Ok(Self { socket: Mutex::new(NetlinkSocket::here()?), ifindex, array, id, mode })
+        Ok(Self {
+            socket: Mutex::new(NetlinkSocket::here()?),
+            ifindex,
+            array,
+            id,
+            mode,
+        })
     }
 
-    /// Adopts the place of an earlier daemon, whose pins are in `pins`; `None` if there is no such place. Call this in the
-    /// interface's namespace.
+    /// Adopts the place of an earlier daemon, whose pins are in `pins`; `None` if there is no such
+    /// place. Call this in the interface's namespace.
     pub fn adopt(ifindex: u32, pins: &Path) -> io::Result<Option<Self>> {
         for mode in MODES {
             if let Some(array) = found(object::obj_get(&directory(pins, mode).join(ARRAY)))? {
@@ -116,20 +140,27 @@ impl Membership {
 
     /// Removes the pins of a place that was lost.
     pub fn unpin(pins: &Path) -> io::Result<()> {
-        MODES.into_iter().try_for_each(|mode| files::remove_directory(&directory(pins, mode)))
+        MODES
+            .into_iter()
+            .try_for_each(|mode| files::remove_directory(&directory(pins, mode)))
     }
 
-    /// Replaces the present program with `program`, between two packets. Fails with `NotFound` if libxdp's dispatcher no
-    /// longer calls the daemon's program.
+    /// Replaces the present program with `program`, between two packets. Fails with `NotFound` if
+    /// libxdp's dispatcher no longer calls the daemon's program.
     pub fn replace(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         if self.member()?.is_none() {
             let message = "libxdp's dispatcher does not call the daemon any more";
             return Err(io::Error::new(io::ErrorKind::NotFound, message));
         }
-        map::map_update(self.array.as_fd(), &SLOT, &program.as_raw_fd().to_ne_bytes())
+        map::map_update(
+            self.array.as_fd(),
+            &SLOT,
+            &program.as_raw_fd().to_ne_bytes(),
+        )
     }
 
-    /// Returns the id of the program that packets of the interface meet; `None` if this is not the daemon's program.
+    /// Returns the id of the program that packets of the interface meet; `None` if this is not the
+    /// daemon's program.
     pub fn program_at(&self, ifindex: u32) -> io::Result<Option<u32>> {
         let mut id = [0; 4];
         let is_called = self.ifindex == ifindex
@@ -140,20 +171,29 @@ impl Membership {
 
     /// Leaves libxdp's dispatcher. Other programs stay. Call this in the interface's namespace.
     pub fn detach(&self) -> io::Result<()> {
-        let Some((device, id)) = self.member()? else { return Ok(()) };
+        let Some((device, id)) = self.member()? else {
+            return Ok(());
+        };
         let loader = XdpLoader::known().ok_or_else(|| {
-            io::Error::other("libxdp's dispatcher calls the daemon; start it with --xdp-loader to leave")
+            io::Error::other(
+                "libxdp's dispatcher calls the daemon; start it with --xdp-loader to leave",
+            )
         })?;
         loader.unload(&device.name, id)
     }
 
-    /// Returns the interface, and the id of the extension through which libxdp's dispatcher calls the daemon's program.
+    /// Returns the interface, and the id of the extension through which libxdp's dispatcher calls
+    /// the daemon's program.
     fn member(&self) -> io::Result<Option<(Device, u32)>> {
-        let Some(device) = self.socket.lock().device(self.ifindex)? else { return Ok(None) };
+        let Some(device) = self.socket.lock().device(self.ifindex)? else {
+            return Ok(None);
+        };
         let programs = device.programs.iter();
         let directories = programs.map(|(_, dispatcher)| pins_of(self.ifindex, *dispatcher));
         let called = directories.flat_map(|directory| called(&directory).unwrap_or_default());
-        let ours = called.into_iter().find(|program| program.maps.contains(&self.id));
+        let ours = called
+            .into_iter()
+            .find(|program| program.maps.contains(&self.id));
         Ok(ours.map(|program| (device, program.id)))
     }
 }
@@ -166,19 +206,31 @@ pub struct CalledProgram {
     maps: Vec<u32>,
 }
 
-/// Returns the programs that are pinned in the directory of a dispatcher, in the order of its calls. Leaves out other names,
-/// and pins that can't be opened.
+/// Returns the programs that are pinned in the directory of a dispatcher, in the order of its
+/// calls. Leaves out other names, and pins that can't be opened.
 pub fn called(directory: &Path) -> io::Result<Vec<CalledProgram>> {
     let mut programs = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         let pin = entry?.path();
         let name = pin.file_name().and_then(|name| name.to_str());
-        let number = name.and_then(|name| name.strip_prefix("prog")?.strip_suffix("-prog")?.parse().ok());
+        let number = name.and_then(|name| {
+            name.strip_prefix("prog")?
+                .strip_suffix("-prog")?
+                .parse()
+                .ok()
+        });
         let Some(number) = number else { continue };
-        let Ok((id, maps)) = object::obj_get(&pin).and_then(|program| prog::prog_ids(program.as_fd())) else {
+        let Ok((id, maps)) =
+            object::obj_get(&pin).and_then(|program| prog::prog_ids(program.as_fd()))
+        else {
             continue;
         };
-        programs.push(CalledProgram { number, pin, id, maps });
+        programs.push(CalledProgram {
+            number,
+            pin,
+            id,
+            maps,
+        });
     }
     programs.sort_by_key(|program| program.number);
     Ok(programs)
@@ -189,16 +241,22 @@ pub fn pins_of(ifindex: u32, dispatcher: u32) -> PathBuf {
     Path::new(PINS).join(format!("dispatch-{ifindex}-{dispatcher}"))
 }
 
-/// Tells whether an interface of the caller's namespace has a dispatcher of libxdp that the daemon can join.
+/// Tells whether an interface of the caller's namespace has a dispatcher of libxdp that the daemon
+/// can join.
 pub fn can_join(ifindex: u32) -> io::Result<bool> {
     Ok(XdpLoader::known().is_some() && owned(NetlinkSocket::here()?, ifindex)?.is_some())
 }
 
-/// Returns the interface, and the mode of libxdp's dispatcher there; `None` if the interface has no such dispatcher.
+/// Returns the interface, and the mode of libxdp's dispatcher there; `None` if the interface has no
+/// such dispatcher.
 fn owned(mut socket: NetlinkSocket, ifindex: u32) -> io::Result<Option<(Device, &'static str)>> {
-    let Some(device) = socket.device(ifindex)? else { return Ok(None) };
+    let Some(device) = socket.device(ifindex)? else {
+        return Ok(None);
+    };
     let mut programs = device.programs.iter();
-    let owner = programs.find(|(_, id)| pins_of(ifindex, *id).is_dir()).map(|(mode, _)| *mode);
+    let owner = programs
+        .find(|(_, id)| pins_of(ifindex, *id).is_dir())
+        .map(|(mode, _)| *mode);
     Ok(owner.map(|mode| (device, mode)))
 }
 
@@ -225,11 +283,23 @@ mod tests {
         }
         std::fs::create_dir(pins.join("prog4-prog")).unwrap();
         let pass = asm::pass_program(2);
-        let program = prog::prog_load(&ProgLoad::new("tp_test", ProgramKind::Xdp, &pass), None).unwrap();
-        for name in ["prog10-prog", "prog2-prog", "prog2-link", "prog999-prog", "progx-prog", "prog"] {
+        let program =
+            prog::prog_load(&ProgLoad::new("tp_test", ProgramKind::Xdp, &pass), None).unwrap();
+        for name in [
+            "prog10-prog",
+            "prog2-prog",
+            "prog2-link",
+            "prog999-prog",
+            "progx-prog",
+            "prog",
+        ] {
             object::obj_pin(program.as_fd(), &pins.join(name)).unwrap();
         }
-        let found: Vec<u8> = called(pins).unwrap().iter().map(|program| program.number).collect();
+        let found: Vec<u8> = called(pins)
+            .unwrap()
+            .iter()
+            .map(|program| program.number)
+            .collect();
         assert_eq!(found, [2, 10]);
         assert!(called(&pins.join("missing")).is_err());
     }

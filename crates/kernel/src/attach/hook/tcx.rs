@@ -25,7 +25,8 @@ fn attach_type(hook: Hook) -> bpf_attach_type {
     }
 }
 
-/// Tells whether the kernel has TCX. The trial queries the loopback interface, whose index is 1 in every namespace.
+/// Tells whether the kernel has TCX. The trial queries the loopback interface, whose index is 1 in
+/// every namespace.
 pub fn is_supported() -> bool {
     let asked = link::prog_query(1, BPF_TCX_INGRESS, &mut []);
     !asked.is_err_and(|error| call::is_unsupported(&error))
@@ -36,12 +37,14 @@ pub fn runs(ifindex: u32, hook: Hook, program: u32) -> io::Result<bool> {
     Ok(programs(ifindex, hook)?.contains(&program))
 }
 
-/// Returns the ids of the programs at a hook, in the order in which they run; empty without such an interface. Call this in the
-/// interface's namespace.
+/// Returns the ids of the programs at a hook, in the order in which they run; empty without such an
+/// interface. Call this in the interface's namespace.
 pub fn programs(ifindex: u32, hook: Hook) -> io::Result<Vec<u32>> {
     match link::prog_query(ifindex, attach_type(hook), &mut [0; MAX_PROGRAMS]) {
         // The errors that say that the interface does not exist.
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOENT)) => Ok(Vec::new()),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOENT)) => {
+            Ok(Vec::new())
+        }
         programs => programs,
     }
 }

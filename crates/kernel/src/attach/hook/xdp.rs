@@ -17,8 +17,8 @@ use crate::trial::programs;
 
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
-/// The MTU in bytes above which drivers may refuse programs for packets of a single buffer; and the MTU of the loopback
-/// interface, which has no native XDP.
+/// The MTU in bytes above which drivers may refuse programs for packets of a single buffer; and the
+/// MTU of the loopback interface, which has no native XDP.
 const USUAL_MTU: u32 = 1500;
 const LOOPBACK_MTU: u32 = 65_536;
 
@@ -39,12 +39,21 @@ pub fn attach(
 ) -> Result<XdpLink, AttachError> {
     let with = |flags, mode, fallback| {
         let link = link::link_create(program, place.ifindex, BPF_XDP, flags)?;
-        Ok(XdpLink { link, mode, fallback })
+        Ok(XdpLink {
+            link,
+            mode,
+            fallback,
+        })
     };
     let native = || with(XDP_FLAGS_DRV_MODE, NATIVE, None);
     let generic = |fallback| with(XDP_FLAGS_SKB_MODE, GENERIC, fallback);
-    let cure =
-        |error: &io::Error| if request.kind == XdpKind::Frags { None } else { single_buffer(place, error) };
+    let cure = |error: &io::Error| {
+        if request.kind == XdpKind::Frags {
+            None
+        } else {
+            single_buffer(place, error)
+        }
+    };
     let result = match request.mode {
         XdpMode::Native => native(),
         XdpMode::Generic => generic(None),
@@ -73,8 +82,9 @@ pub fn attach(
     })
 }
 
-/// Returns the reason why a driver refuses a program for packets of a single buffer with this error, and what to do; `None`
-/// if the MTU of the interface is not the reason. Call this in the interface's namespace.
+/// Returns the reason why a driver refuses a program for packets of a single buffer with this
+/// error, and what to do; `None` if the MTU of the interface is not the reason. Call this in the
+/// interface's namespace.
 pub fn single_buffer(place: &HookPoint, error: &io::Error) -> Option<String> {
     let mtu = NetlinkSocket::here().ok()?.device(place.ifindex).ok()??.mtu;
     if !programs::has_frags() || mtu <= USUAL_MTU || mtu >= LOOPBACK_MTU {

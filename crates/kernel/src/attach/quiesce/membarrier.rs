@@ -1,9 +1,9 @@
-//! `membarrier(MEMBARRIER_CMD_GLOBAL)`, which is `synchronize_rcu` and takes milliseconds. Programs run inside RCU read
-//! sections.
+//! `membarrier(MEMBARRIER_CMD_GLOBAL)`, which is `synchronize_rcu` and takes milliseconds. Programs
+//! run inside RCU read sections.
 //!
-//! With a single CPU online the call returns at once: the caller runs on that CPU, so no softirq runs there. With
-//! preemptible softirqs, a softirq may still be running on the CPU. `MEMBARRIER_CMD_GLOBAL_EXPEDITED` waits
-//! for no softirq at all.
+//! With a single CPU online the call returns at once: the caller runs on that CPU, so no softirq
+//! runs there. With preemptible softirqs, a softirq may still be running on the CPU.
+//! `MEMBARRIER_CMD_GLOBAL_EXPEDITED` waits for no softirq at all.
 
 use std::io;
 
@@ -18,10 +18,12 @@ pub fn prepare() -> io::Result<()> {
     if membarrier_query().contains_command(MembarrierCommand::Global) {
         return Ok(());
     }
-    // If the kernel refuses every call, the query also lists no command. The error of the call itself gives
-    // the reason.
+    // If the kernel refuses every call, the query also lists no command. The error of the call
+    // itself gives the reason.
     match membarrier(MembarrierCommand::Global) {
-        Err(Errno::INVAL) => Err(io::Error::other("the kernel has no MEMBARRIER_CMD_GLOBAL (nohz_full)")),
+        Err(Errno::INVAL) => Err(io::Error::other(
+            "the kernel has no MEMBARRIER_CMD_GLOBAL (nohz_full)",
+        )),
         result => Ok(result?),
     }
 }

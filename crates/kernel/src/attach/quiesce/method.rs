@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// The time to wait for one method before the next method starts as well. It is longer than any method usually takes on
-/// a busy machine.
+/// The time to wait for one method before the next method starts as well. It is longer than any
+/// method usually takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A method to wait for a grace period.
@@ -35,16 +35,23 @@ pub struct MethodReport {
     reason: Option<String>,
 }
 
-/// A function that returns after a full grace period. The number is the index of a CPU that all earlier programs have
-/// left; `None` if no such CPU is known.
+/// A function that returns after a full grace period. The number is the index of a CPU that all
+/// earlier programs have left; `None` if no such CPU is known.
 pub type Way = Arc<dyn Fn(Option<usize>) -> io::Result<()> + Send + Sync>;
 
 impl QuiesceMethod {
     /// The methods that wait, preferred methods first.
     pub const ALL: [Self; 3] = [Self::Sweep, Self::Membarrier, Self::MapInMap];
 
-    /// The methods that can be chosen. `None` is for the test that shows what happens without a grace period.
-    pub const CHOICES: [Self; 5] = [Self::Auto, Self::Sweep, Self::Membarrier, Self::MapInMap, Self::None];
+    /// The methods that can be chosen. `None` is for the test that shows what happens without a
+    /// grace period.
+    pub const CHOICES: [Self; 5] = [
+        Self::Auto,
+        Self::Sweep,
+        Self::Membarrier,
+        Self::MapInMap,
+        Self::None,
+    ];
 
     /// The names by which a method is chosen on the command line.
     pub const fn name(self) -> &'static str {
@@ -60,6 +67,10 @@ impl QuiesceMethod {
 
 impl MethodReport {
     pub fn new(method: QuiesceMethod, failure: Option<String>) -> Self {
-        Self { name: method.name().to_owned(), available: failure.is_none(), reason: failure }
+        Self {
+            name: method.name().to_owned(),
+            available: failure.is_none(),
+            reason: failure,
+        }
     }
 }

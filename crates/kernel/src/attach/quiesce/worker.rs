@@ -1,4 +1,5 @@
-//! Threads, one for each method, so that a delayed method delays no caller that another method can serve.
+//! Threads, one for each method, so that a delayed method delays no caller that another method can
+//! serve.
 
 use std::collections::BTreeMap;
 use std::hint::spin_loop;
@@ -18,10 +19,11 @@ use crate::sys::cpus;
 /// The shortest time between two log messages about a late method.
 const SAID_EVERY: Duration = Duration::from_secs(60);
 
-/// The time for which a caller polls for the end of a grace period before it sleeps. A sleep with its wake-up takes more
-/// processor time than a sweep of two CPUs.
+/// The time for which a caller polls for the end of a grace period before it sleeps. A sleep with
+/// its wake-up takes more processor time than a sweep of two CPUs.
 const SOON: Duration = Duration::from_micros(100);
-/// The number of callers that sleep immediately after a caller has polled in vain, because the machine is busy then.
+/// The number of callers that sleep immediately after a caller has polled in vain, because the
+/// machine is busy then.
 const SLEEPERS: u32 = 8;
 
 /// The available methods, in the order of preference, and the grace periods that callers wait for.
@@ -32,8 +34,9 @@ pub struct Workers {
     over: Condvar,
     /// The number of grace periods of all methods that have ended or failed.
     ended: AtomicU64,
-    /// The condition that each method's thread waits for: a request of a caller. Each method has a condition of its own,
-    /// because a wake-up of all threads would take more processor time than a sweep.
+    /// The condition that each method's thread waits for: a request of a caller. Each method has a
+    /// condition of its own, because a wake-up of all threads would take more processor time than a
+    /// sweep.
     asked: Vec<Condvar>,
 }
 
@@ -44,8 +47,8 @@ struct QuiesceState {
     reports: Vec<MethodReport>,
     /// The time of the last log message about a late method, by the method's name.
     said: BTreeMap<&'static str, Instant>,
-    /// True while a caller polls for the end of a grace period. A second polling caller could keep the sweep from its
-    /// CPU.
+    /// True while a caller polls for the end of a grace period. A second polling caller could keep
+    /// the sweep from its CPU.
     looking: bool,
     /// The number of callers that must sleep immediately.
     sleepers: u32,
@@ -58,12 +61,13 @@ struct Worker {
     method: QuiesceMethod,
     /// The method's thread; `None` until it runs.
     thread: Option<Pid>,
-    /// The numbers of three grace periods: the last that a caller wants, the last that has begun, and the last that has
-    /// ended.
+    /// The numbers of three grace periods: the last that a caller wants, the last that has begun,
+    /// and the last that has ended.
     wanted: u64,
     begun: u64,
     over: u64,
-    /// The number of callers that want the next grace period, and the CPU of the first of these callers.
+    /// The number of callers that want the next grace period, and the CPU of the first of these
+    /// callers.
     asking: usize,
     asked_on: usize,
     /// The number of the last failed grace period, and the error.
@@ -75,16 +79,28 @@ struct Worker {
 impl Worker {
     const fn new(method: QuiesceMethod) -> Self {
         let (wanted, begun, over, asking, asked_on) = (0, 0, 0, 0, 0);
-        Self { method, thread: None, wanted, begun, over, asking, asked_on, failed: None, late: false }
+        Self {
+            method,
+            thread: None,
+            wanted,
+            begun,
+            over,
+            asking,
+            asked_on,
+            failed: None,
+            late: false,
+        }
     }
 
-    /// Returns the number of the next grace period to begin, which serves every caller that asks before its start.
+    /// Returns the number of the next grace period to begin, which serves every caller that asks
+    /// before its start.
     fn ask(&mut self) -> u64 {
         self.wanted = self.begun + 1;
         if self.asking == 0 {
             self.asked_on = sched_getcpu();
             if let (QuiesceMethod::Sweep, Some(thread)) = (self.method, self.thread) {
-                // The thread is woken on the other CPU, because this takes less time than its move to that CPU.
+                // The thread is woken on the other CPU, because this takes less time than its move
+                // to that CPU.
                 cpus::keep_off(thread, self.asked_on);
             }
         }
@@ -92,9 +108,10 @@ impl Worker {
         self.wanted
     }
 
-    /// Begins the requested grace period. Returns its number and, with a single caller, the CPU on which the caller
-    /// asked: earlier programs have left that CPU, because the caller ran on it after the flip. With several callers
-    /// the CPU says nothing, because the others may have come after a later flip.
+    /// Begins the requested grace period. Returns its number and, with a single caller, the CPU on
+    /// which the caller asked: earlier programs have left that CPU, because the caller ran on it
+    /// after the flip. With several callers the CPU says nothing, because the others may have come
+    /// after a later flip.
     fn begin(&mut self) -> (u64, Option<usize>) {
         self.begun += 1;
         let asking = std::mem::take(&mut self.asking);
@@ -103,7 +120,10 @@ impl Worker {
 
     /// Returns the error of the last failed grace period, if its number is at least `number`.
     fn failure(&self, number: u64) -> Option<&io::Error> {
-        self.failed.as_ref().filter(|(failed, _)| *failed >= number).map(|(_, error)| error)
+        self.failed
+            .as_ref()
+            .filter(|(failed, _)| *failed >= number)
+            .map(|(_, error)| error)
     }
 }
 
@@ -115,33 +135,68 @@ impl QuiesceState {
         }
     }
 
-    /// Marks a method as late, in its report and in the log, when a caller no longer waits for this method alone.
+    /// Marks a method as late, in its report and in the log, when a caller no longer waits for this
+    /// method alone.
     fn late(&mut self, index: usize) {
         let worker = &mut self.workers[index];
         worker.late = true;
         let method = worker.method;
-        let place = if method == QuiesceMethod::Sweep { sweep::place() } else { String::new() };
-        let reason = format!("no grace period within {PATIENCE:?}{place}: a real-time task may occupy a CPU");
+        let place = if method == QuiesceMethod::Sweep {
+            sweep::place()
+        } else {
+            String::new()
+        };
+        let reason = format!(
+            "no grace period within {PATIENCE:?}{place}: a real-time task may occupy a CPU"
+        );
         let now = Instant::now();
         let name = method.name();
-        if self.said.get(name).is_none_or(|said| now - *said > SAID_EVERY) {
+        if self
+            .said
+            .get(name)
+            .is_none_or(|said| now - *said > SAID_EVERY)
+        {
             self.said.insert(name, now);
-            tracing::warn!(?method, reason, "a grace period is late; another method waits as well");
+            tracing::warn!(
+                ?method,
+                reason,
+                "a grace period is late; another method waits as well"
+            );
         }
         self.report(method, Some(reason));
     }
 }
 
 impl Workers {
-    pub fn start(ways: Vec<(QuiesceMethod, Way)>, reports: Vec<MethodReport>) -> io::Result<Arc<Self>> {
-        let in_use = ways.first().map_or(QuiesceMethod::None, |(method, _)| *method);
-        let workers = ways.iter().map(|(method, _)| Worker::new(*method)).collect();
+    pub fn start(
+        ways: Vec<(QuiesceMethod, Way)>,
+        reports: Vec<MethodReport>,
+    ) -> io::Result<Arc<Self>> {
+        let in_use = ways
+            .first()
+            .map_or(QuiesceMethod::None, |(method, _)| *method);
+        let workers = ways
+            .iter()
+            .map(|(method, _)| Worker::new(*method))
+            .collect();
         let said = BTreeMap::new();
-        let state =
-            QuiesceState { workers, in_use, reports, said, looking: false, sleepers: 0, ended: false };
+        let state = QuiesceState {
+            workers,
+            in_use,
+            reports,
+            said,
+            looking: false,
+            sleepers: 0,
+            ended: false,
+        };
         let asked = ways.iter().map(|_| Condvar::new()).collect();
         let (state, over, ended) = (Mutex::new(state), Condvar::new(), AtomicU64::new(0));
-        let workers = Arc::new(Self { state, over, ended, asked });
+        let workers = Arc::new(Self {
+            state,
+            over,
+            ended,
+            asked,
+        });
         for (index, (method, way)) in ways.into_iter().enumerate() {
             let of_thread = Arc::clone(&workers);
             let thread = thread::Builder::new().name(format!("quiesce-{}", method.name()));
@@ -169,7 +224,8 @@ impl Workers {
         self.state.lock().reports.clone()
     }
 
-    /// Ends the threads, each after its present grace period. Call this when no caller will request anything any more.
+    /// Ends the threads, each after its present grace period. Call this when no caller will request
+    /// anything any more.
     pub fn end(&self) {
         self.state.lock().ended = true;
         for asked in &self.asked {
@@ -177,8 +233,9 @@ impl Workers {
         }
     }
 
-    /// Waits until one of the methods has waited for a grace period that began after the call. Starts one method after
-    /// the other: each method starts when all earlier methods have failed or are late.
+    /// Waits until one of the methods has waited for a grace period that began after the call.
+    /// Starts one method after the other: each method starts when all earlier methods have failed
+    /// or are late.
     pub fn wait(&self, deadline: Instant) -> io::Result<()> {
         let begun = Instant::now();
         let mut state = self.state.lock();
@@ -186,8 +243,9 @@ impl Workers {
         let mut patience = Instant::now();
         loop {
             let of_asked = || state.workers.iter().zip(&asked);
-            if let Some(method) =
-                of_asked().find(|(worker, number)| worker.over >= **number).map(|(worker, _)| worker.method)
+            if let Some(method) = of_asked()
+                .find(|(worker, number)| worker.over >= **number)
+                .map(|(worker, _)| worker.method)
             {
                 state.in_use = method;
                 return Ok(());
@@ -225,13 +283,15 @@ impl Workers {
             if self.ends_soon(&mut state, begun) {
                 continue;
             }
-            let left = patience.min(deadline).saturating_duration_since(Instant::now());
+            let left = patience
+                .min(deadline)
+                .saturating_duration_since(Instant::now());
             self.over.wait_for(&mut state, left);
         }
     }
 
-    /// Polls for the end of a grace period for a short time, unless another caller polls, or has recently polled in
-    /// vain. Returns true if a grace period has ended.
+    /// Polls for the end of a grace period for a short time, unless another caller polls, or has
+    /// recently polled in vain. Returns true if a grace period has ended.
     fn ends_soon(&self, state: &mut MutexGuard<'_, QuiesceState>, begun: Instant) -> bool {
         if state.looking || begun.elapsed() >= SOON {
             return false;
@@ -279,7 +339,8 @@ impl Workers {
 }
 
 fn copy_of(error: &io::Error) -> io::Error {
-    error
-        .raw_os_error()
-        .map_or_else(|| io::Error::new(error.kind(), error.to_string()), io::Error::from_raw_os_error)
+    error.raw_os_error().map_or_else(
+        || io::Error::new(error.kind(), error.to_string()),
+        io::Error::from_raw_os_error,
+    )
 }

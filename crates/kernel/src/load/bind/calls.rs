@@ -1,7 +1,8 @@
-//! Calls of programs through tables (`bpf_tail_call`). The kernel empties a table that no process has open, and each twin
-//! would need tables of its own, with programs of its own. So the programs in the tables of an object become
-//! functions of one program. A call ends its function with the number of the next one above the bits of the
-//! verdict, and a loop around all functions calls that one. The analysis follows them like any function.
+//! Calls of programs through tables (`bpf_tail_call`). The kernel empties a table that no process
+//! has open, and each twin would need tables of its own, with programs of its own. So the programs
+//! in the tables of an object become functions of one program. A call ends its function with the
+//! number of the next one above the bits of the verdict, and a loop around all functions calls that
+//! one. The analysis follows them like any function.
 
 use std::collections::BTreeMap;
 
@@ -24,14 +25,14 @@ const SLOT: u8 = 3;
 /// The number of instructions of each call in the loop, and of the code for each slot.
 const CALL: usize = 3;
 const LEAVE: usize = 3;
-/// The mask of an instruction's class (the lowest bits of its code), and the classes of instructions that write to memory
-/// or jump.
+/// The mask of an instruction's class (the lowest bits of its code), and the classes of
+/// instructions that write to memory or jump.
 const CLASS: u8 = 0x07;
 const WITHOUT_RESULT: [u8; 4] = [0x02, 0x03, 0x05, 0x06];
 
-/// Returns the program `entry` with all programs that it calls through `tables`. `first` is the number by which
-/// instructions refer to the first table; a packet with too many calls gets the verdict `pass`. `linked` returns the
-/// program that has a given name.
+/// Returns the program `entry` with all programs that it calls through `tables`. `first` is the
+/// number by which instructions refer to the first table; a packet with too many calls gets the
+/// verdict `pass`. `linked` returns the program that has a given name.
 pub fn join(
     entry: &str,
     tables: &Calls,
@@ -39,7 +40,9 @@ pub fn join(
     pass: i32,
     linked: impl Fn(&str) -> Option<Function>,
 ) -> Result<Option<Function>, CallError> {
-    let Some(function) = linked(entry) else { return Ok(None) };
+    let Some(function) = linked(entry) else {
+        return Ok(None);
+    };
     if !tail_calls(&function.instructions).any(|_| true) || tables.is_empty() {
         return Ok(Some(function));
     }
@@ -88,8 +91,8 @@ pub fn join(
     Ok(Some(whole(&changed, pass)))
 }
 
-/// Returns a program without its calls through tables: nothing fills a table, so that the program continues after each
-/// call.
+/// Returns a program without its calls through tables: nothing fills a table, so that the program
+/// continues after each call.
 fn without_calls(function: &Function, first: usize) -> Result<Function, CallError> {
     let calls: Vec<InstructionIndex> = tail_calls(&function.instructions).collect();
     let instructions = without_tables(&function.instructions, first);
@@ -97,8 +100,12 @@ fn without_calls(function: &Function, first: usize) -> Result<Function, CallErro
         Ok(_) => Rewriting::Replace(vec![mov_imm(0, -libc::ENOENT)]),
         Err(_) => Rewriting::Keep,
     };
-    let (changed, instructions) = rewrite(function, &instructions, change).map_err(|_| CallError::TooLong)?;
-    Ok(Function { instructions, ..changed })
+    let (changed, instructions) =
+        rewrite(function, &instructions, change).map_err(|_| CallError::TooLong)?;
+    Ok(Function {
+        instructions,
+        ..changed
+    })
 }
 
 /// Returns instructions in which zero replaces the addresses of tables, which have no other use.
@@ -128,17 +135,23 @@ fn end_of_program(program: &[bpf_insn]) -> InstructionIndex {
         Ok((Instruction::Call(entry) | Instruction::Function { entry, .. }, _)) => Some(entry),
         _ => None,
     });
-    entries.filter(|entry| *entry > 0).min().unwrap_or(program.len())
+    entries
+        .filter(|entry| *entry > 0)
+        .min()
+        .unwrap_or(program.len())
 }
 
 /// Returns the table whose address an instruction loads.
 fn loaded(insn: &bpf_insn, first: usize) -> Option<usize> {
     let refers = insn.code == LOAD_64 && u32::from(insn.src_reg()) == BPF_PSEUDO_MAP_FD;
-    usize::try_from(insn.imm).ok().filter(|_| refers)?.checked_sub(first)
+    usize::try_from(insn.imm)
+        .ok()
+        .filter(|_| refers)?
+        .checked_sub(first)
 }
 
-/// Returns the table of the call at `at`: the table that is loaded before the call in the same block, or else the only
-/// table.
+/// Returns the table of the call at `at`: the table that is loaded before the call in the same
+/// block, or else the only table.
 fn table(program: &[bpf_insn], at: InstructionIndex, first: usize) -> Option<usize> {
     let is_target = |place: InstructionIndex| {
         (0..program.len()).any(|from| {
@@ -161,14 +174,21 @@ fn table(program: &[bpf_insn], at: InstructionIndex, first: usize) -> Option<usi
             break;
         }
     }
-    let mut all: Vec<usize> = program.iter().filter_map(|insn| loaded(insn, first)).collect();
+    let mut all: Vec<usize> = program
+        .iter()
+        .filter_map(|insn| loaded(insn, first))
+        .collect();
     all.sort_unstable();
     all.dedup();
-    if let [only] = all[..] { Some(only) } else { None }
+    if let [only] = all[..] {
+        Some(only)
+    } else {
+        None
+    }
 }
 
-/// Returns a program that ends at each call through a table. Its result is the number of the called program, above the
-/// verdict's bits.
+/// Returns a program that ends at each call through a table. Its result is the number of the called
+/// program, above the verdict's bits.
 fn leaving(
     function: &Function,
     first: usize,
@@ -182,21 +202,30 @@ fn leaving(
         None => Rewriting::Keep,
     };
     let (changed, instructions) = rewrite(function, &instructions, change)?;
-    Ok(Function { instructions, ..changed })
+    Ok(Function {
+        instructions,
+        ..changed
+    })
 }
 
-/// Returns the code for a call: it ends the function if the slot has a program, and continues otherwise.
+/// Returns the code for a call: it ends the function if the slot has a program, and continues
+/// otherwise.
 fn leave(slots: &[(u32, usize)]) -> Vec<bpf_insn> {
     let count = slots.len();
     let mut out = vec![low(SLOT)];
     for (index, (slot, _)) in slots.iter().enumerate() {
-        // The jump passes the comparisons after this one, the final jump, and the code of the slots before it.
+        // The jump passes the comparisons after this one, the final jump, and the code of the slots
+        // before it.
         let distance = (count - 1 - index) + 1 + LEAVE * index;
         out.push(jump_eq(SLOT, *slot as i32, distance as i16));
     }
     out.push(jump((LEAVE * count) as i16));
     for (_, number) in slots {
-        out.extend([insn(LOAD_64, 0, 0, 0), insn(0, 0, 0, *number as i32 + 1), exit()]);
+        out.extend([
+            insn(LOAD_64, 0, 0, 0),
+            insn(0, 0, 0, *number as i32 + 1),
+            exit(),
+        ]);
     }
     out
 }
@@ -222,9 +251,19 @@ fn whole(programs: &[Function], pass: i32) -> Function {
     }
     let leaves = jump_eq(1, 0, far(check + 2, over + 1) as i16);
     let too_many = jump_gt_imm(7, MAX_CALLS, far(check + 4, over) as i16);
-    out.extend([mov(1, 0), insn(0x77, 1, 0, 32), leaves, add_imm(7, 1), too_many]);
+    out.extend([
+        mov(1, 0),
+        insn(0x77, 1, 0, 32),
+        leaves,
+        add_imm(7, 1),
+        too_many,
+    ]);
     for number in 0..count {
-        out.push(jump_eq(1, number as i32 + 1, far(out.len(), 2 + CALL * number) as i16));
+        out.push(jump_eq(
+            1,
+            number as i32 + 1,
+            far(out.len(), 2 + CALL * number) as i16,
+        ));
     }
     out.extend([mov_imm(0, pass), exit()]);
     let mut whole = programs[0].clone();
@@ -234,10 +273,13 @@ fn whole(programs: &[Function], pass: i32) -> Function {
     for (program, entry) in programs.iter().zip(entries) {
         out.extend(&program.instructions);
         let functions = program.func_info.func_info.iter().copied();
-        whole.func_info.func_info.extend(functions.map(|mut record| {
-            record.insn_off += entry as u32;
-            record
-        }));
+        whole
+            .func_info
+            .func_info
+            .extend(functions.map(|mut record| {
+                record.insn_off += entry as u32;
+                record
+            }));
         let lines = program.line_info.line_info.iter().copied();
         whole.line_info.line_info.extend(lines.map(|mut record| {
             record.insn_off += entry as u32;
@@ -245,7 +287,10 @@ fn whole(programs: &[Function], pass: i32) -> Function {
         }));
     }
     // The kernel takes records of all functions, or of none.
-    if programs.iter().any(|of| of.func_info.func_info.is_empty() || of.line_info.line_info.is_empty()) {
+    if programs
+        .iter()
+        .any(|of| of.func_info.func_info.is_empty() || of.line_info.line_info.is_empty())
+    {
         whole.func_info.func_info.clear();
         whole.line_info.line_info.clear();
     }
@@ -261,7 +306,13 @@ fn low(register: u8) -> bpf_insn {
 }
 
 fn insn(code: u8, dst: u8, src: u8, imm: i32) -> bpf_insn {
-    bpf_insn { code, _bitfield_align_1: [], _bitfield_1: bpf_insn::new_bitfield_1(dst, src), off: 0, imm }
+    bpf_insn {
+        code,
+        _bitfield_align_1: [],
+        _bitfield_1: bpf_insn::new_bitfield_1(dst, src),
+        off: 0,
+        imm,
+    }
 }
 
 #[cfg(test)]

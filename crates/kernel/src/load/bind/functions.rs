@@ -1,5 +1,5 @@
-//! Functions of the kernel (kfuncs). A call names such a function by the id of its type in the kernel's type
-//! information.
+//! Functions of the kernel (kfuncs). A call names such a function by the id of its type in the
+//! kernel's type information.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -12,14 +12,20 @@ use crate::admit::functions::{FUNCTIONS, KernelFunction, function};
 use crate::plan::object::ObjectError;
 use crate::sys::asm::call_helper;
 
-/// Returns the functions that this kernel has: the number of each function in this crate, and the id of its
-/// type.
+/// Returns the functions that this kernel has: the number of each function in this crate, and the
+/// id of its type.
 fn known() -> &'static BTreeMap<u32, u32> {
     static KNOWN: OnceLock<BTreeMap<u32, u32>> = OnceLock::new();
     KNOWN.get_or_init(|| {
-        let Ok(btf) = Btf::from_sys_fs() else { return BTreeMap::new() };
+        let Ok(btf) = Btf::from_sys_fs() else {
+            return BTreeMap::new();
+        };
         let id = |function: KernelFunction| {
-            Some((function.number, btf.id_by_type_name_kind(function.name, BtfKind::Func).ok()?))
+            Some((
+                function.number,
+                btf.id_by_type_name_kind(function.name, BtfKind::Func)
+                    .ok()?,
+            ))
         };
         FUNCTIONS.into_iter().filter_map(id).collect()
     })

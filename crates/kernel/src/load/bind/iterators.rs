@@ -1,10 +1,10 @@
-//! Iterators over numbers (`bpf_for`, `bpf_repeat` of libbpf). The kernel has them from Linux 6.4 on, but its verifier
-//! does not follow their loops to the end, so that a program may run for hours. Here the calls of iterators become
-//! instructions of the program. These run on every kernel, the analysis needs no knowledge of iterators, and the
-//! verifier follows each round.
+//! Iterators over numbers (`bpf_for`, `bpf_repeat` of libbpf). The kernel has them from Linux 6.4
+//! on, but its verifier does not follow their loops to the end, so that a program may run for
+//! hours. Here the calls of iterators become instructions of the program. These run on every
+//! kernel, the analysis needs no knowledge of iterators, and the verifier follows each round.
 //!
-//! The iterator is a number of 64 bits on the stack. Its lower half is the present number, one less than the next
-//! number. Its upper half is the end.
+//! The iterator is a number of 64 bits on the stack. Its lower half is the present number, one less
+//! than the next number. Its upper half is the end.
 
 use aya_obj::Function;
 use aya_obj::generated::bpf_insn;
@@ -40,10 +40,14 @@ pub fn inline(function: Function) -> Result<Function, ObjectError> {
     let change = |_, insn: &bpf_insn| of(insn).map_or(Rewriting::Keep, Rewriting::Replace);
     let (changed, instructions) =
         rewrite(&function, &function.instructions, change).map_err(|_| ObjectError::LongLoops)?;
-    Ok(Function { instructions, ..changed })
+    Ok(Function {
+        instructions,
+        ..changed
+    })
 }
 
-/// Returns the code for `bpf_iter_num_new(R1, R2, R3)`: the numbers from R2 on that are less than R3.
+/// Returns the code for `bpf_iter_num_new(R1, R2, R3)`: the numbers from R2 on that are less than
+/// R3.
 fn first() -> Vec<bpf_insn> {
     vec![
         mov_imm(0, 0),
@@ -58,7 +62,8 @@ fn first() -> Vec<bpf_insn> {
     ]
 }
 
-/// Returns the code for `bpf_iter_num_next(R1)`: the address of the next number, or 0 after the last number.
+/// Returns the code for `bpf_iter_num_next(R1)`: the address of the next number, or 0 after the
+/// last number.
 fn next() -> Vec<bpf_insn> {
     vec![
         load_u64(2, ITERATOR, 0),
@@ -77,5 +82,11 @@ fn next() -> Vec<bpf_insn> {
 }
 
 fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> bpf_insn {
-    bpf_insn { code, _bitfield_align_1: [], _bitfield_1: bpf_insn::new_bitfield_1(dst, src), off, imm }
+    bpf_insn {
+        code,
+        _bitfield_align_1: [],
+        _bitfield_1: bpf_insn::new_bitfield_1(dst, src),
+        off,
+        imm,
+    }
 }

@@ -1,7 +1,8 @@
-//! Calls that print. `bpf_trace_printk` takes three numbers for its format in any case, and reads as many as the format
-//! asks for. A compiler leaves old content in the other registers, perhaps an address, and the analysis would treat it
-//! as a printed number. With a known format, these registers become 0. The result, the length of the print, becomes 0
-//! everywhere: it would tell the program about memory that only the format reads.
+//! Calls that print. `bpf_trace_printk` takes three numbers for its format in any case, and reads
+//! as many as the format asks for. A compiler leaves old content in the other registers, perhaps an
+//! address, and the analysis would treat it as a printed number. With a known format, these
+//! registers become 0. The result, the length of the print, becomes 0 everywhere: it would tell the
+//! program about memory that only the format reads.
 
 use aya_obj::Function;
 use aya_obj::generated::bpf_insn;
@@ -18,7 +19,8 @@ const NUMBERS: (u8, u8) = (3, 5);
 /// The register of the result.
 const RESULT: u8 = 0;
 
-/// Returns a linked program that clears the registers which a format does not use, and the results of printing calls.
+/// Returns a linked program that clears the registers which a format does not use, and the results
+/// of printing calls.
 pub fn clear(function: Function, maps: &[MapPlan]) -> Result<Function, CallError> {
     let program = &function.instructions;
     let prints: Vec<InstructionIndex> = formats::prints(program).collect();
@@ -31,12 +33,21 @@ pub fn clear(function: Function, maps: &[MapPlan]) -> Result<Function, CallError
             return Rewriting::Keep;
         }
         let is_short = matches!(decode(program, at), Ok((Instruction::CallHelper(PRINT), _)));
-        let used = known.get(&at).filter(|_| is_short).map_or(usize::MAX, Vec::len);
-        let unused = (NUMBERS.0..=NUMBERS.1).skip(used).map(|register| mov_imm(register, 0));
+        let used = known
+            .get(&at)
+            .filter(|_| is_short)
+            .map_or(usize::MAX, Vec::len);
+        let unused = (NUMBERS.0..=NUMBERS.1)
+            .skip(used)
+            .map(|register| mov_imm(register, 0));
         Rewriting::Replace(unused.chain([*insn, mov_imm(RESULT, 0)]).collect())
     };
-    let (changed, instructions) = rewrite(&function, program, change).map_err(|_| CallError::TooLong)?;
-    Ok(Function { instructions, ..changed })
+    let (changed, instructions) =
+        rewrite(&function, program, change).map_err(|_| CallError::TooLong)?;
+    Ok(Function {
+        instructions,
+        ..changed
+    })
 }
 
 #[cfg(test)]
@@ -62,7 +73,8 @@ mod tests {
                  return 2;
              }}"
         ));
-        let (plan, objects, findings) = ProbePlan::build([(at(Hook::Xdp, Vec::new()), &elf[..])], &[], FACTS);
+        let (plan, objects, findings) =
+            ProbePlan::build([(at(Hook::Xdp, Vec::new()), &elf[..])], &[], FACTS);
         let (Some(plan), Some(object)) = (plan.directions.first(), objects.first()) else {
             panic!("{findings:?}");
         };
@@ -101,7 +113,10 @@ mod tests {
             "static const char one[] = \"none\", other[] = \"%lx.\";
              print(seen[0] ? one : other, 5, data);",
         ] {
-            assert!(refusals(body).contains("bpf_trace_printk, which shows it"), "{body}");
+            assert!(
+                refusals(body).contains("bpf_trace_printk, which shows it"),
+                "{body}"
+            );
         }
     }
 }

@@ -1,5 +1,6 @@
-//! The transfer of late counts: the counts that an old map got after it was copied are added to the map that counts
-//! now. The meaning of a field decides how: counts are added, and other numbers are joined by the rules for windows.
+//! The transfer of late counts: the counts that an old map got after it was copied are added to the
+//! map that counts now. The meaning of a field decides how: counts are added, and other numbers are
+//! joined by the rules for windows.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -15,8 +16,9 @@ use crate::load::carry::adder::Adder;
 use crate::load::carry::exchanger::{Exchange, Exchanger};
 use crate::sys::{cpus, map};
 
-/// The number of times that a field is computed again because programs have changed it. Each attempt brings the field
-/// nearer to its result, except for counts that are too small for an atomic addition.
+/// The number of times that a field is computed again because programs have changed it. Each
+/// attempt brings the field nearer to its result, except for counts that are too small for an
+/// atomic addition.
 const TRIES: usize = 1000;
 
 /// Tells whether a map has no room for another entry: the error depends on the family of the map.
@@ -34,8 +36,8 @@ struct ChangedEntry<'a> {
 
 /// The numbers of a value.
 struct Fields {
-    /// The offset and the size in bytes of every number that a program can add to atomically: aligned, of 4 or 8
-    /// bytes, in the machine's own byte order.
+    /// The offset and the size in bytes of every number that a program can add to atomically:
+    /// aligned, of 4 or 8 bytes, in the machine's own byte order.
     counters: Vec<(usize, usize)>,
     /// All other numbers, each with the offset of its array element.
     others: Vec<(Leaf<LeafJoin>, usize)>,
@@ -44,7 +46,9 @@ struct Fields {
 impl Fields {
     fn of(layout: &TableLayout) -> Self {
         let rules = MergeRules::default();
-        let leaves = Leaves::new(&layout.value, &mut |path, meaning| Some(rules.join(path, meaning)));
+        let leaves = Leaves::new(&layout.value, &mut |path, meaning| {
+            Some(rules.join(path, meaning))
+        });
         let (mut counters, mut others) = (Vec::new(), Vec::new());
         leaves.for_each(|leaf, base| {
             let offset = base + leaf.offset;
@@ -63,8 +67,8 @@ impl Fields {
     }
 }
 
-/// Adds the changes since the copy, while programs also add. Returns the keys of the entries that do not fit, without
-/// the keys that are `known` not to fit.
+/// Adds the changes since the copy, while programs also add. Returns the keys of the entries that
+/// do not fit, without the keys that are `known` not to fit.
 pub fn add_changes(
     map: &OwnedFd,
     layout: &TableLayout,
@@ -81,12 +85,22 @@ pub fn add_changes(
         }
         // An entry that is missing in the copy was made by the new programs after the copy.
         let is_new = before.is_none() && layout.kind.family() != MapFamily::Array;
-        match if is_new { map::map_insert(map.as_fd(), key, value) } else { Ok(false) } {
+        match if is_new {
+            map::map_insert(map.as_fd(), key, value)
+        } else {
+            Ok(false)
+        } {
             Ok(true) => {}
             Ok(false) => {
-                changes.push(ChangedEntry { key, now: value, before: before.map(|before| &**before) });
+                changes.push(ChangedEntry {
+                    key,
+                    now: value,
+                    before: before.map(|before| &**before),
+                });
             }
-            Err(error) if is_full(&error) => left.extend((!known.contains(key)).then(|| key.into())),
+            Err(error) if is_full(&error) => {
+                left.extend((!known.contains(key)).then(|| key.into()))
+            }
             Err(error) => return Err(error),
         }
     }
@@ -113,7 +127,11 @@ pub fn add_changes(
             Ok(())
         };
         // The addition runs on the CPU of the value: only programs there reach the value.
-        if layout.kind.is_percpu() { cpus::run_on(slot, add)? } else { add()? }
+        if layout.kind.is_percpu() {
+            cpus::run_on(slot, add)?
+        } else {
+            add()?
+        }
     }
     Ok(left)
 }
@@ -129,7 +147,8 @@ fn add_counters(
         load(&value[slot * layout.slot_stride() + offset..][..size])
     };
     let added = |&(offset, size): &(usize, usize)| {
-        number(now, offset, size).wrapping_sub(before.map_or(0, |before| number(before, offset, size)))
+        number(now, offset, size)
+            .wrapping_sub(before.map_or(0, |before| number(before, offset, size)))
     };
     let numbers: Vec<u64> = counters.iter().map(added).collect();
     if numbers.iter().any(|number| *number != 0) {
@@ -150,7 +169,9 @@ fn join_others(
     let of_slot = |value: &[u8]| value[slot * layout.slot_stride()..][..layout.value.size].to_vec();
     let (now, before) = (of_slot(now), before.map(of_slot));
     let is_changed = |(leaf, base): &&(Leaf<LeafJoin>, usize)| {
-        before.as_ref().is_none_or(|before| leaf.load(before, *base) != leaf.load(&now, *base))
+        before
+            .as_ref()
+            .is_none_or(|before| leaf.load(before, *base) != leaf.load(&now, *base))
     };
     let mut value = vec![0; layout.value_stride()];
     // True if the value is all zeros: the new programs have written nothing to it.
@@ -161,7 +182,8 @@ fn join_others(
                 return Ok(());
             }
             let current = of_slot(&value);
-            let untouched = *is_untouched.get_or_insert_with(|| current.iter().all(|&byte| byte == 0));
+            let untouched =
+                *is_untouched.get_or_insert_with(|| current.iter().all(|&byte| byte == 0));
             let [old, new] = [&now, &current].map(|value| leaf.load(value, *base));
             let copied = before.as_ref().map(|before| leaf.load(before, *base));
             let joined = match (leaf.tag.rule, copied) {
@@ -173,7 +195,8 @@ fn join_others(
                 (MergeRule::Last, Some(copied)) if new == copied => old,
                 _ => leaf.tag.join(leaf.kind, leaf.width(), old, new),
             };
-            if joined == new || exchanger.exchange(key, &current, (leaf, *base), joined)? != Exchange::Changed
+            if joined == new
+                || exchanger.exchange(key, &current, (leaf, *base), joined)? != Exchange::Changed
             {
                 break;
             }

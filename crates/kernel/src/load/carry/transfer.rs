@@ -1,6 +1,6 @@
-//! The transfer of content to maps that a new deployment defines in another way. The daemon copies the
-//! present content before the new programs see their first packet. The old programs' counts since the copy
-//! follow when the old programs have seen their last packet.
+//! The transfer of content to maps that a new deployment defines in another way. The daemon copies
+//! the present content before the new programs see their first packet. The old programs' counts
+//! since the copy follow when the old programs have seen their last packet.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::metric::{AfterRead, OnReplace};
-use twinprobe_ebpf_common::{MapFamily, MapKind, RawTable, Shape, TableLayout, convert, convert_onto};
+use twinprobe_ebpf_common::{
+    MapFamily, MapKind, RawTable, Shape, TableLayout, convert, convert_onto,
+};
 
 use crate::capabilities::Capabilities;
 use crate::load::carry::changes::{add_changes, is_full};
@@ -25,7 +27,8 @@ use crate::sys::map;
 #[derive(Debug)]
 pub struct Remains {
     pub direction: &'static str,
-    /// The interface whose packets the rows count; `None` if they count the packets of all interfaces.
+    /// The interface whose packets the rows count; `None` if they count the packets of all
+    /// interfaces.
     pub interface: Option<String>,
     /// The name of the map, as metrics have it.
     pub map: String,
@@ -40,11 +43,12 @@ pub struct Transfers {
     losses: Vec<Loss>,
 }
 
-/// Content that a replacement could not take over: the direction, and the message about the content.
+/// Content that a replacement could not take over: the direction, and the message about the
+/// content.
 pub type Loss = (&'static str, String);
 
-/// A function that adds the counts of an old map that are kept outside of the map to the rows of the map. Its arguments
-/// are the direction, the name and the layout of the map, and its rows.
+/// A function that adds the counts of an old map that are kept outside of the map to the rows of
+/// the map. Its arguments are the direction, the name and the layout of the map, and its rows.
 pub type MoreKnown<'a> = dyn Fn(&'static str, &str, &TableLayout, RawTable) -> RawTable + 'a;
 
 #[derive(Debug)]
@@ -74,8 +78,8 @@ enum Target {
 }
 
 impl Transfers {
-    /// Copies the present content for the maps of a new direction, while the programs of the `old` directions still run
-    /// with the twin `active`. A map that fails is logged and becomes a loss.
+    /// Copies the present content for the maps of a new direction, while the programs of the `old`
+    /// directions still run with the twin `active`. A map that fails is logged and becomes a loss.
     pub fn begin(
         old: &[&ProbeMaps],
         active: usize,
@@ -87,14 +91,25 @@ impl Transfers {
         let (plan, direction) = (Arc::clone(&new.plan), new.plan.direction());
         let origins = new.inherited.iter().zip(&new.origins);
         // Maps that both directions use are those of the first one.
-        let own = new.each().zip(origins).filter(|((map, _), _)| !(new.is_second && map.common));
+        let own = new
+            .each()
+            .zip(origins)
+            .filter(|((map, _), _)| !(new.is_second && map.common));
         for (new, (inherited, origins)) in own {
             let name = &new.0.name;
             let mut begin = |origin: usize, is_added: bool| {
-                let Some(before) = old[origin].by_name(name) else { return };
+                let Some(before) = old[origin].by_name(name) else {
+                    return;
+                };
                 let of = old[origin].plan.direction();
-                let transfer =
-                    Transfer::begin(direction, (of, before, active), new, is_added, capabilities, more_known);
+                let transfer = Transfer::begin(
+                    direction,
+                    (of, before, active),
+                    new,
+                    is_added,
+                    capabilities,
+                    more_known,
+                );
                 match transfer {
                     Ok(Some(mut transfer)) => {
                         transfer.interface = old[origin].plan.interface().map(str::to_owned);
@@ -102,15 +117,17 @@ impl Transfers {
                         begun.transfers.push(transfer);
                     }
                     Ok(None) if is_added && is_flat(new.0) => {
-                        let message = format!("map {name}: the counts of {of} do not fit and were left out");
+                        let message =
+                            format!("map {name}: the counts of {of} do not fit and were left out");
                         begun.losses.push((direction, message));
                     }
                     Ok(None) => {}
                     Err(error) => begun.give_up(direction, name, &error),
                 }
             };
-            let (first, others) =
-                origins.split_first().map_or((None, &[][..]), |(first, rest)| (Some(first), rest));
+            let (first, others) = origins
+                .split_first()
+                .map_or((None, &[][..]), |(first, rest)| (Some(first), rest));
             if let Some(first) = first.filter(|_| *inherited == Inherited::Convert) {
                 begin(*first, false);
             }
@@ -124,8 +141,9 @@ impl Transfers {
                 begun.losses.push((direction, message));
             }
             if first.is_none() && goes_on_elsewhere(old, direction, new.0) {
-                let message =
-                    format!("map {name} begins empty: the other direction continues with the counts of both");
+                let message = format!(
+                    "map {name} begins empty: the other direction continues with the counts of both"
+                );
                 begun.losses.push((direction, message));
             }
         }
@@ -146,14 +164,17 @@ impl Transfers {
         &self.losses
     }
 
-    /// Returns the rows that [`Self::finish`] would return now, while the old programs still count. Leaves out maps
-    /// that can only be popped; these keep their values.
+    /// Returns the rows that [`Self::finish`] would return now, while the old programs still count.
+    /// Leaves out maps that can only be popped; these keep their values.
     pub fn preview(&self) -> Result<Vec<Remains>, KernelError> {
-        self.transfers.iter().filter_map(|transfer| transfer.preview().transpose()).collect()
+        self.transfers
+            .iter()
+            .filter_map(|transfer| transfer.preview().transpose())
+            .collect()
     }
 
-    /// Takes over the rest. Call this once no CPU runs the old programs any more. Returns the rows that belong to the
-    /// open window, and the losses.
+    /// Takes over the rest. Call this once no CPU runs the old programs any more. Returns the rows
+    /// that belong to the open window, and the losses.
     pub fn finish(self) -> (Vec<Remains>, Vec<Loss>) {
         let mut remains = Vec::new();
         let mut finished = Self::default();
@@ -176,21 +197,33 @@ impl Transfers {
                 "map {map}: {left} counted entries do not fit into its {max_entries} entries and were left \
                  out"
             );
-            tracing::warn!(direction, message, "a replacement does not take over all entries");
+            tracing::warn!(
+                direction,
+                message,
+                "a replacement does not take over all entries"
+            );
             self.losses.push((direction, message));
         }
     }
 
     fn give_up(&mut self, direction: &'static str, map: &str, error: &KernelError) {
         let error = with_causes(error);
-        tracing::error!(direction, map, error, "the content of a map could not be taken over");
-        self.losses.push((direction, format!("map {map}: the counts could not be taken over: {error}")));
+        tracing::error!(
+            direction,
+            map,
+            error,
+            "the content of a map could not be taken over"
+        );
+        self.losses.push((
+            direction,
+            format!("map {map}: the counts could not be taken over: {error}"),
+        ));
     }
 }
 
 impl Transfer {
-    /// Begins the transfer of a map of the old direction `of` to a map of the new `direction`. The transfer
-    /// may add the content to another map.
+    /// Begins the transfer of a map of the old direction `of` to a map of the new `direction`. The
+    /// transfer may add the content to another map.
     fn begin(
         direction: &'static str,
         (of, (old, old_fds), active): (&'static str, (&MapPlan, &Twins<OwnedFd>), usize),
@@ -202,8 +235,10 @@ impl Transfer {
         let name = &new.name;
         let failed = |source| KernelError::new("taking over", format!("map {name}"), source);
         let cpus = capabilities.kernel.possible_cpus;
-        let (Some(mut from), Some(to)) = (old.shape.table(&old.spec, cpus), new.shape.table(&new.spec, cpus))
-        else {
+        let (Some(mut from), Some(to)) = (
+            old.shape.table(&old.spec, cpus),
+            new.shape.table(&new.spec, cpus),
+        ) else {
             return Ok(None);
         };
         if new.spec.frozen || convert(&RawTable::default(), &from, &to).is_none() {
@@ -213,7 +248,13 @@ impl Transfer {
         let fd = old_fds.of_twin(active).try_clone().map_err(failed)?;
         let access = [capabilities.access(from.kind); 2];
         let layout = Arc::new(from.clone());
-        let old = MetricMap::Table(MapTable::new(fd, name, layout, old.spec.max_entries, access));
+        let old = MetricMap::Table(MapTable::new(
+            fd,
+            name,
+            layout,
+            old.spec.max_entries,
+            access,
+        ));
         let target = match new_fds {
             Twins::Private(_) => Target::Window,
             Twins::Shared(fd) => Target::Live(fd.try_clone().map_err(failed)?, HashMap::new()),
@@ -221,7 +262,10 @@ impl Transfer {
         let blank = blank(&new.spec.initial, &target, &to);
         let name = name.clone();
         let max_entries = new.spec.max_entries;
-        let (left, filled) = (HashSet::new(), new.fill.iter().map(|entry| entry.key.clone()).collect());
+        let (left, filled) = (
+            HashSet::new(),
+            new.fill.iter().map(|entry| entry.key.clone()).collect(),
+        );
         let mut transfer = Self {
             direction,
             interface: None,
@@ -235,8 +279,8 @@ impl Transfer {
             left,
             filled,
         };
-        // Queues and stacks are not copied now: a popped value would be missing in the old map, which packets still
-        // use.
+        // Queues and stacks are not copied now: a popped value would be missing in the old map,
+        // which packets still use.
         let is_live = matches!(transfer.target, Target::Live(..));
         if transfer.to.kind.family() == MapFamily::Fifo || !is_live {
             return Ok(Some(transfer));
@@ -259,7 +303,13 @@ impl Transfer {
 
     fn remains(&self, rows: RawTable) -> Remains {
         let (map, layout) = (self.name.clone(), self.to.clone());
-        Remains { direction: self.direction, interface: self.interface.clone(), map, layout, rows }
+        Remains {
+            direction: self.direction,
+            interface: self.interface.clone(),
+            map,
+            layout,
+            rows,
+        }
     }
 
     /// Reads the old map and converts its rows to the new layout.
@@ -273,18 +323,27 @@ impl Transfer {
             return rows;
         }
         let (mut keys, mut values) = (Vec::new(), Vec::new());
-        for (key, value) in rows.entries(&self.to).filter(|(key, _)| !self.filled.contains(*key)) {
+        for (key, value) in rows
+            .entries(&self.to)
+            .filter(|(key, _)| !self.filled.contains(*key))
+        {
             keys.extend_from_slice(key);
             values.extend_from_slice(value);
         }
-        RawTable { keys, values, ..RawTable::default() }
+        RawTable {
+            keys,
+            values,
+            ..RawTable::default()
+        }
     }
 
-    /// Writes `all` into a map that no program uses yet: the rows that the old map has `counted`, and the
-    /// counts from outside the map. If the content `is_added`, it is added to the content of the map. Entries
-    /// that do not fit are left out.
+    /// Writes `all` into a map that no program uses yet: the rows that the old map has `counted`,
+    /// and the counts from outside the map. If the content `is_added`, it is added to the content
+    /// of the map. Entries that do not fit are left out.
     fn put(&mut self, counted: &RawTable, all: &RawTable, is_added: bool) -> io::Result<()> {
-        let Target::Live(map, copied) = &mut self.target else { return Ok(()) };
+        let Target::Live(map, copied) = &mut self.target else {
+            return Ok(());
+        };
         if is_added {
             self.left = add_changes(map, &self.to, &HashMap::new(), &HashSet::new(), all)?;
         }
@@ -295,17 +354,25 @@ impl Transfer {
                 Err(error) => return Err(error),
             }
         }
-        let there = counted.entries(&self.to).filter(|(key, _)| !self.left.contains(*key));
+        let there = counted
+            .entries(&self.to)
+            .filter(|(key, _)| !self.left.contains(*key));
         copied.extend(there.map(|(key, value)| (key.into(), value.into())));
         Ok(())
     }
 
-    /// Returns the rows of the open window, and the number of entries that did not fit into the new map and were not
-    /// known before.
+    /// Returns the rows of the open window, and the number of entries that did not fit into the new
+    /// map and were not known before.
     fn finish(&self) -> Result<(Option<Remains>, usize), KernelError> {
         let fifo = self.to.kind.family() == MapFamily::Fifo;
-        let rows = self.rows(if fifo { AfterRead::Reset } else { AfterRead::Keep })?;
-        let Target::Live(map, copied) = &self.target else { return Ok((Some(self.remains(rows)), 0)) };
+        let rows = self.rows(if fifo {
+            AfterRead::Reset
+        } else {
+            AfterRead::Keep
+        })?;
+        let Target::Live(map, copied) = &self.target else {
+            return Ok((Some(self.remains(rows)), 0));
+        };
         let failed = |source| KernelError::new("taking over", format!("map {}", self.name), source);
         if !fifo {
             let left = add_changes(map, &self.to, copied, &self.left, &rows).map_err(failed)?;
@@ -335,8 +402,8 @@ fn goes_on_elsewhere(old: &[&ProbeMaps], direction: &str, new: &MapPlan) -> bool
     new.on_replace == OnReplace::Carry && old.iter().any(was_common)
 }
 
-/// Returns the first value of a new entry. The rows of a private map begin with zeros, because a reading adds
-/// them to the values of the map.
+/// Returns the first value of a new entry. The rows of a private map begin with zeros, because a
+/// reading adds them to the values of the map.
 fn blank(initial: &[u8], target: &Target, to: &TableLayout) -> Vec<u8> {
     match (initial, target) {
         ([], _) | (_, Target::Window) => vec![0; to.value.size],
@@ -344,22 +411,35 @@ fn blank(initial: &[u8], target: &Target, to: &TableLayout) -> Vec<u8> {
     }
 }
 
-/// Tells whether the content of a replaced map is lost because no map of a single interface continues it: the map
-/// served all interfaces together, or an interface that the probe leaves. Returns true only for the direction of the
-/// first interface.
-fn is_left_behind(old: &[&ProbeMaps], plan: &DirectionPlan, map: &MapPlan, origins: &[usize]) -> bool {
-    let Some(own) = plan.own_interface.as_ref().filter(|own| own.index == 0) else { return false };
+/// Tells whether the content of a replaced map is lost because no map of a single interface
+/// continues it: the map served all interfaces together, or an interface that the probe leaves.
+/// Returns true only for the direction of the first interface.
+fn is_left_behind(
+    old: &[&ProbeMaps],
+    plan: &DirectionPlan,
+    map: &MapPlan,
+    origins: &[usize],
+) -> bool {
+    let Some(own) = plan.own_interface.as_ref().filter(|own| own.index == 0) else {
+        return false;
+    };
     let is_left = |(index, old): (usize, &&ProbeMaps)| {
         let is_of = old.plan.direction() == plan.direction() && !origins.contains(&index);
-        let has_heir = old.plan.interface().is_some_and(|name| own.all.iter().any(|other| other == name));
+        let has_heir = old
+            .plan
+            .interface()
+            .is_some_and(|name| own.all.iter().any(|other| other == name));
         is_of && !has_heir && old.plan.map(&map.name).is_some_and(|map| !map.spec.frozen)
     };
     map.on_replace == OnReplace::Carry && old.iter().enumerate().any(is_left)
 }
 
-/// Removes variables from `from` whose initial value differs in the new source: these begin with the new value.
+/// Removes variables from `from` whose initial value differs in the new source: these begin with
+/// the new value.
 fn forget_new_initials(from: &mut TableLayout, old: &MapPlan, new: &MapPlan) {
-    let (Shape::Struct(before), Shape::Struct(now)) = (&mut from.value.shape, &new.shape.value.shape) else {
+    let (Shape::Struct(before), Shape::Struct(now)) =
+        (&mut from.value.shape, &new.shape.value.shape)
+    else {
         return;
     };
     // Initial values are in data sections only.
@@ -368,13 +448,18 @@ fn forget_new_initials(from: &mut TableLayout, old: &MapPlan, new: &MapPlan) {
     }
     let initial = |map: &MapPlan, bit_offset: usize, size: usize| -> Vec<u8> {
         let start = bit_offset / 8;
-        map.spec.initial.get(start..start + size).map_or_else(|| vec![0; size], <[u8]>::to_vec)
+        map.spec
+            .initial
+            .get(start..start + size)
+            .map_or_else(|| vec![0; size], <[u8]>::to_vec)
     };
     before.retain(|old_variable| {
-        now.iter().find(|variable| variable.name == old_variable.name).is_some_and(|variable| {
-            initial(old, old_variable.bit_offset, old_variable.layout.size)
-                == initial(new, variable.bit_offset, variable.layout.size)
-        })
+        now.iter()
+            .find(|variable| variable.name == old_variable.name)
+            .is_some_and(|variable| {
+                initial(old, old_variable.bit_offset, old_variable.layout.size)
+                    == initial(new, variable.bit_offset, variable.layout.size)
+            })
     });
 }
 

@@ -9,8 +9,8 @@ use aya_obj::generated::{
 
 use crate::net::rtnl::socket::{NetlinkSocket, Request, attribute, attributes, text, u32_at};
 
-/// The size of `struct tcmsg` (`linux/rtnetlink.h`): family, interface, handle, parent, and a word with a filter's
-/// priority and protocol.
+/// The size of `struct tcmsg` (`linux/rtnetlink.h`): family, interface, handle, parent, and a word
+/// with a filter's priority and protocol.
 const TC_INFO: usize = 20;
 const HANDLE: usize = 8;
 const PARENT: usize = 12;
@@ -35,7 +35,11 @@ pub struct Parent {
 
 impl Parent {
     fn body(self) -> [u8; TC_INFO] {
-        let minor = if self.egress { TC_H_MIN_EGRESS } else { TC_H_MIN_INGRESS };
+        let minor = if self.egress {
+            TC_H_MIN_EGRESS
+        } else {
+            TC_H_MIN_INGRESS
+        };
         body(self.ifindex, 0, TC_H_CLSACT & TC_H_MAJ_MASK | minor, 0)
     }
 }
@@ -58,7 +62,8 @@ pub struct Filter {
 }
 
 impl NetlinkSocket {
-    /// Makes the qdisc if it is missing. Fails with `EEXIST` if another kind of qdisc is in its place.
+    /// Makes the qdisc if it is missing. Fails with `EEXIST` if another kind of qdisc is in its
+    /// place.
     pub fn add_clsact(&mut self, ifindex: u32) -> io::Result<()> {
         let request = Request::new(
             libc::RTM_NEWQDISC,
@@ -70,8 +75,9 @@ impl NetlinkSocket {
         if !matches!(&added, Err(error) if error.raw_os_error() == Some(libc::EEXIST)) {
             return added;
         }
-        // EEXIST may also mean an ingress qdisc, which has the same place and no egress hook. A request for
-        // the clsact qdisc distinguishes them: the kernel answers EINVAL if the kind differs.
+        // EEXIST may also mean an ingress qdisc, which has the same place and no egress hook. A
+        // request for the clsact qdisc distinguishes them: the kernel answers EINVAL if the kind
+        // differs.
         let request = Request::new(libc::RTM_GETQDISC, 0, &body(ifindex, 0, TC_H_CLSACT, 0));
         match self.tell(&request.attribute(libc::TCA_KIND, CLSACT)) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => added,
@@ -79,13 +85,21 @@ impl NetlinkSocket {
         }
     }
 
-    /// Returns all filters of a parent, in the order in which they run; empty if the parent does not exist.
+    /// Returns all filters of a parent, in the order in which they run; empty if the parent does
+    /// not exist.
     pub fn filters(&mut self, parent: Parent) -> io::Result<Vec<Filter>> {
-        self.ask(&Request::new(libc::RTM_GETTFILTER, libc::NLM_F_DUMP, &parent.body()), filter)
+        self.ask(
+            &Request::new(libc::RTM_GETTFILTER, libc::NLM_F_DUMP, &parent.body()),
+            filter,
+        )
     }
 
     /// Returns the id of a BPF filter's program; `None` if there is no such filter.
-    pub fn filter_program(&mut self, parent: Parent, place: FilterLocation) -> io::Result<Option<u32>> {
+    pub fn filter_program(
+        &mut self,
+        parent: Parent,
+        place: FilterLocation,
+    ) -> io::Result<Option<u32>> {
         let request = Request::new(libc::RTM_GETTFILTER, 0, &at(parent, place));
         let asked = self.ask(&request, |payload| filter(payload)?.program);
         match asked.as_ref().map_err(io::Error::raw_os_error) {
@@ -95,8 +109,8 @@ impl NetlinkSocket {
         }
     }
 
-    /// Makes a direct-action filter for every protocol. Without a handle (0) the kernel gives a new one; with a handle,
-    /// `program` takes the place of the present program between two packets.
+    /// Makes a direct-action filter for every protocol. Without a handle (0) the kernel gives a new
+    /// one; with a handle, `program` takes the place of the present program between two packets.
     pub fn set_filter(
         &mut self,
         parent: Parent,
@@ -104,7 +118,11 @@ impl NetlinkSocket {
         name: &str,
         program: BorrowedFd<'_>,
     ) -> io::Result<()> {
-        let flags = if place.handle == 0 { libc::NLM_F_CREATE | libc::NLM_F_EXCL } else { 0 };
+        let flags = if place.handle == 0 {
+            libc::NLM_F_CREATE | libc::NLM_F_EXCL
+        } else {
+            0
+        };
         let options = [
             attribute(TCA_BPF_FD, &program.as_raw_fd().to_ne_bytes()),
             attribute(TCA_BPF_NAME, &[name.as_bytes(), b"\0"].concat()),
@@ -131,14 +149,19 @@ fn at(parent: Parent, place: FilterLocation) -> [u8; TC_INFO] {
 
 fn body(ifindex: u32, handle: u32, parent: u32, info: u32) -> [u8; TC_INFO] {
     let mut out = [0; TC_INFO];
-    for (at, value) in [(4, ifindex), (HANDLE, handle), (PARENT, parent), (INFO, info)] {
+    for (at, value) in [
+        (4, ifindex),
+        (HANDLE, handle),
+        (PARENT, parent),
+        (INFO, info),
+    ] {
         out[at..at + 4].copy_from_slice(&value.to_ne_bytes());
     }
     out
 }
 
-/// Parses a filter; `None` for filters outside of chain 0, which packets reach only through other filters. The kernel
-/// lists the holder of a priority's filters as a filter without a handle.
+/// Parses a filter; `None` for filters outside of chain 0, which packets reach only through other
+/// filters. The kernel lists the holder of a priority's filters as a filter without a handle.
 fn filter(payload: &[u8]) -> Option<Filter> {
     let (handle, info) = (u32_at(payload, HANDLE)?, u32_at(payload, INFO)?);
     let (mut is_bpf, mut program) = (false, None);
@@ -147,13 +170,21 @@ fn filter(payload: &[u8]) -> Option<Filter> {
             libc::TCA_KIND => is_bpf = text(value) == BPF,
             TCA_CHAIN if u32_at(value, 0) != Some(0) => return None,
             libc::TCA_OPTIONS => {
-                program =
-                    attributes(value).find(|(kind, _)| *kind == TCA_BPF_ID).and_then(|(_, id)| u32_at(id, 0));
+                program = attributes(value)
+                    .find(|(kind, _)| *kind == TCA_BPF_ID)
+                    .and_then(|(_, id)| u32_at(id, 0));
             }
             _ => {}
         }
     }
     let is_alike = is_bpf && info as u16 == EVERY_PROTOCOL;
-    let place = FilterLocation { priority: (info >> 16) as u16, handle };
-    Some(Filter { place, is_alike, program: program.filter(|_| is_bpf) })
+    let place = FilterLocation {
+        priority: (info >> 16) as u16,
+        handle,
+    };
+    Some(Filter {
+        place,
+        is_alike,
+        program: program.filter(|_| is_bpf),
+    })
 }

@@ -1,5 +1,5 @@
-//! Interfaces whose other end is in another network namespace. When the kernel lists such an interface, it gives a
-//! number of the other namespace.
+//! Interfaces whose other end is in another network namespace. When the kernel lists such an
+//! interface, it gives a number of the other namespace.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +13,8 @@ const NETNSA_PID: u16 = 2;
 /// The size of `struct rtgenmsg`, aligned.
 const GENERAL: usize = 4;
 
-/// Lists the interfaces that lead to other namespaces, by the numbers of these namespaces: names and indices.
+/// Lists the interfaces that lead to other namespaces, by the numbers of these namespaces: names
+/// and indices.
 pub fn leading_away(socket: &mut NetlinkSocket) -> io::Result<BTreeMap<u32, Vec<(String, u32)>>> {
     let request = Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; LINK_INFO]);
     let links = socket.ask(&request, |payload| {
@@ -36,10 +37,11 @@ pub fn leading_away(socket: &mut NetlinkSocket) -> io::Result<BTreeMap<u32, Vec<
     Ok(by_number)
 }
 
-/// Returns the number that the socket's namespace has for the namespace of a process; `None` if it has no number, or if the
-/// process has ended. This needs no privilege, unlike `/proc/PID/ns/net`.
+/// Returns the number that the socket's namespace has for the namespace of a process; `None` if it
+/// has no number, or if the process has ended. This needs no privilege, unlike `/proc/PID/ns/net`.
 pub fn number_of(socket: &mut NetlinkSocket, pid: u32) -> io::Result<Option<u32>> {
-    let request = Request::new(RTM_GETNSID, 0, &[0; GENERAL]).attribute(NETNSA_PID, &pid.to_ne_bytes());
+    let request =
+        Request::new(RTM_GETNSID, 0, &[0; GENERAL]).attribute(NETNSA_PID, &pid.to_ne_bytes());
     let answered = socket.ask(&request, |payload| {
         attributes(payload.get(GENERAL..)?)
             .find(|(kind, _)| *kind == NETNSA_NSID)

@@ -75,11 +75,15 @@ impl NetlinkSocket {
         // Without a number the protocol is NETLINK_ROUTE.
         let fd = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
         rustix::net::bind(&fd, &SocketAddrNetlink::new(0, groups))?;
-        Ok(Self { fd, buffer: vec![0; BUFFER], sequence: 0 })
+        Ok(Self {
+            fd,
+            buffer: vec![0; BUFFER],
+            sequence: 0,
+        })
     }
 
-    /// Receives the messages of one datagram. Fails with [`io::ErrorKind::InvalidData`] if the datagram is larger than
-    /// the buffer, and with `ENOBUFS` if messages were lost.
+    /// Receives the messages of one datagram. Fails with [`io::ErrorKind::InvalidData`] if the
+    /// datagram is larger than the buffer, and with `ENOBUFS` if messages were lost.
     pub fn receive(&mut self) -> io::Result<Vec<Message>> {
         self.datagram().map(messages)
     }
@@ -87,12 +91,18 @@ impl NetlinkSocket {
     fn datagram(&mut self) -> io::Result<&[u8]> {
         let receive = || rustix::net::recv(&self.fd, self.buffer.as_mut_slice(), RecvFlags::TRUNC);
         let (_, length) = rustix::io::retry_on_intr(receive)?;
-        self.buffer.get(..length).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        self.buffer
+            .get(..length)
+            .ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Sends a request and returns the results of `answer` for the payloads. Fails unless the list is complete and
-    /// shows one moment.
-    pub fn ask<T>(&mut self, request: &Request, answer: impl Fn(&[u8]) -> Option<T>) -> io::Result<Vec<T>> {
+    /// Sends a request and returns the results of `answer` for the payloads. Fails unless the list
+    /// is complete and shows one moment.
+    pub fn ask<T>(
+        &mut self,
+        request: &Request,
+        answer: impl Fn(&[u8]) -> Option<T>,
+    ) -> io::Result<Vec<T>> {
         undisturbed(|| self.ask_once(request, &answer))
     }
 
@@ -101,20 +111,26 @@ impl NetlinkSocket {
         self.ask(request, |_| None::<()>).map(drop)
     }
 
-    /// Makes one attempt of [`Self::ask`]. Fails with [`io::ErrorKind::Interrupted`] if the listed objects have
-    /// changed during the list.
-    fn ask_once<T>(&mut self, request: &Request, answer: &impl Fn(&[u8]) -> Option<T>) -> io::Result<Vec<T>> {
+    /// Makes one attempt of [`Self::ask`]. Fails with [`io::ErrorKind::Interrupted`] if the listed
+    /// objects have changed during the list.
+    fn ask_once<T>(
+        &mut self,
+        request: &Request,
+        answer: &impl Fn(&[u8]) -> Option<T>,
+    ) -> io::Result<Vec<T>> {
         self.sequence = self.sequence.wrapping_add(1);
         let sequence = self.sequence;
         rustix::net::send(&self.fd, &request.finish(sequence), SendFlags::empty())?;
         let (mut answers, mut torn) = (Vec::new(), false);
         loop {
-            for (header, payload) in parts(self.datagram()?).filter(|(header, _)| header.sequence == sequence)
+            for (header, payload) in
+                parts(self.datagram()?).filter(|(header, _)| header.sequence == sequence)
             {
                 torn |= i32::from(header.flags) & libc::NLM_F_DUMP_INTR != 0;
                 match i32::from(header.kind) {
                     libc::NLMSG_DONE | libc::NLMSG_ERROR => {
-                        // Messages of both kinds end the answer, and both may say that the answer is not complete.
+                        // Messages of both kinds end the answer, and both may say that the answer
+                        // is not complete.
                         return match error_of(payload) {
                             Some(code) => Err(io::Error::from_raw_os_error(code)),
                             None if torn => Err(io::ErrorKind::Interrupted.into()),
@@ -138,9 +154,11 @@ impl AsRawFd for NetlinkSocket {
 pub fn list(netns: &Netns) -> io::Result<BTreeMap<u32, Link>> {
     let mut socket = NetlinkSocket::open(netns)?;
     let request = Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; LINK_INFO]);
-    let links = socket.ask(&request, |payload| match message(libc::RTM_NEWLINK, payload) {
-        Message::Here(link) => Some((link.index, link)),
-        _ => None,
+    let links = socket.ask(&request, |payload| {
+        match message(libc::RTM_NEWLINK, payload) {
+            Message::Here(link) => Some((link.index, link)),
+            _ => None,
+        }
     })?;
     Ok(links.into_iter().collect())
 }
@@ -222,19 +240,30 @@ fn parts(mut bytes: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
         let (kind, flags, sequence) = (u16_at(bytes, 4)?, u16_at(bytes, 6)?, u32_at(bytes, 8)?);
         let payload = bytes.get(HEADER..length)?;
         bytes = bytes.get(aligned(length)..).unwrap_or_default();
-        Some((Header { kind, flags, sequence }, payload))
+        Some((
+            Header {
+                kind,
+                flags,
+                sequence,
+            },
+            payload,
+        ))
     })
 }
 
 fn messages(bytes: &[u8]) -> Vec<Message> {
-    parts(bytes).map(|(header, payload)| message(header.kind, payload)).collect()
+    parts(bytes)
+        .map(|(header, payload)| message(header.kind, payload))
+        .collect()
 }
 
 fn message(kind: u16, payload: &[u8]) -> Message {
-    // Messages of another address family come from bridges, and are about their ports: a port that was released still
-    // exists.
+    // Messages of another address family come from bridges, and are about their ports: a port that
+    // was released still exists.
     let is_link = payload.first() == Some(&(libc::AF_UNSPEC as u8));
-    let (Some(index), true) = (u32_at(payload, 4), is_link) else { return Message::Other };
+    let (Some(index), true) = (u32_at(payload, 4), is_link) else {
+        return Message::Other;
+    };
     match kind {
         libc::RTM_DELLINK => Message::Gone(index),
         libc::RTM_NEWLINK => link(index, payload.get(LINK_INFO..).unwrap_or_default()),
@@ -246,19 +275,28 @@ fn message(kind: u16, payload: &[u8]) -> Message {
 }
 
 fn link(index: u32, bytes: &[u8]) -> Message {
-    let mut link = Link { index, name: String::new(), alternatives: BTreeSet::new() };
+    let mut link = Link {
+        index,
+        name: String::new(),
+        alternatives: BTreeSet::new(),
+    };
     for (kind, value) in attributes(bytes) {
         match kind {
             libc::IFLA_IFNAME => link.name = text(value),
             libc::IFLA_PROP_LIST => {
                 let names = attributes(value).filter(|(kind, _)| *kind == libc::IFLA_ALT_IFNAME);
-                link.alternatives.extend(names.map(|(_, value)| text(value)));
+                link.alternatives
+                    .extend(names.map(|(_, value)| text(value)));
             }
             _ => {}
         }
     }
     // Some notifications are about a part of a link only, and have no name.
-    if link.name.is_empty() { Message::Other } else { Message::Here(link) }
+    if link.name.is_empty() {
+        Message::Other
+    } else {
+        Message::Here(link)
+    }
 }
 
 /// Returns the kind and the value of each attribute in `bytes`.
@@ -275,7 +313,10 @@ pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 
 /// Returns the text in `value` up to the NUL.
 pub fn text(value: &[u8]) -> String {
-    let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
+    let end = value
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(value.len());
     String::from_utf8_lossy(&value[..end]).into_owned()
 }
 

@@ -17,27 +17,32 @@ pub struct Traffic {
     pub received_bytes: u64,
     pub sent_packets: u64,
     pub sent_bytes: u64,
-    /// The packets that the interface has received and that the card or the kernel has dropped, added up as in
-    /// `/proc/net/dev`.
+    /// The packets that the interface has received and that the card or the kernel has dropped,
+    /// added up as in `/proc/net/dev`.
     pub received_dropped: u64,
     pub sent_dropped: u64,
 }
 
-/// Returns the traffic of all interfaces of a namespace. Namespaces with many interfaces take a millisecond for each
-/// hundred of them.
+/// Returns the traffic of all interfaces of a namespace. Namespaces with many interfaces take a
+/// millisecond for each hundred of them.
 pub fn traffic(netns: &Netns) -> io::Result<Vec<Traffic>> {
     let request = Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; LINK_INFO]);
     NetlinkSocket::open(netns)?.ask(&request, one)
 }
 
 fn one(payload: &[u8]) -> Option<Traffic> {
-    let mut found = Traffic { index: u32_at(payload, 4)?, ..Traffic::default() };
+    let mut found = Traffic {
+        index: u32_at(payload, 4)?,
+        ..Traffic::default()
+    };
     for (kind, value) in attributes(payload.get(LINK_INFO..)?) {
         match kind {
             libc::IFLA_IFNAME => found.name = text(value),
             IFLA_STATS64 => {
                 let word = |place: usize| {
-                    let bytes = value.get(8 * place..8 * place + 8).and_then(|bytes| bytes.try_into().ok());
+                    let bytes = value
+                        .get(8 * place..8 * place + 8)
+                        .and_then(|bytes| bytes.try_into().ok());
                     u64::from_ne_bytes(bytes.unwrap_or_default())
                 };
                 [found.received_packets, found.sent_packets] = [word(0), word(1)];
@@ -62,17 +67,32 @@ mod tests {
         let named = Named::new();
         let netns = Netns::open(&named.path()).unwrap();
         named.ip("link set lo up");
-        let of = |netns: &Netns| traffic(netns).unwrap().into_iter().find(|one| one.name == "lo").unwrap();
+        let of = |netns: &Netns| {
+            traffic(netns)
+                .unwrap()
+                .into_iter()
+                .find(|one| one.name == "lo")
+                .unwrap()
+        };
         let before = of(&netns);
-        let sender = netns.run(|| std::net::UdpSocket::bind("127.0.0.1:0")).unwrap().unwrap();
+        let sender = netns
+            .run(|| std::net::UdpSocket::bind("127.0.0.1:0"))
+            .unwrap()
+            .unwrap();
         for _ in 0..3 {
             sender.send_to(&[0; 100], "127.0.0.1:9").unwrap();
         }
         let after = of(&netns);
         assert_eq!(after.index, 1);
         // Three datagrams, each with an answer: no socket listens.
-        assert!(after.received_packets >= before.received_packets + 3, "{before:?} {after:?}");
-        assert!(after.sent_bytes >= before.sent_bytes + 3 * 128, "{before:?} {after:?}");
+        assert!(
+            after.received_packets >= before.received_packets + 3,
+            "{before:?} {after:?}"
+        );
+        assert!(
+            after.sent_bytes >= before.sent_bytes + 3 * 128,
+            "{before:?} {after:?}"
+        );
     }
 
     #[test]
@@ -86,9 +106,18 @@ mod tests {
         named.ip("link set tpa up");
         named.ip("link set tpb up");
         named.ip("neighbor add 192.0.2.2 lladdr 02:00:00:00:00:01 dev tpa");
-        let of = |name: &str| traffic(&netns).unwrap().into_iter().find(|one| one.name == name).unwrap();
+        let of = |name: &str| {
+            traffic(&netns)
+                .unwrap()
+                .into_iter()
+                .find(|one| one.name == name)
+                .unwrap()
+        };
         let (sent, received) = (of("tpa"), of("tpb"));
-        let sender = netns.run(|| std::net::UdpSocket::bind("192.0.2.1:0")).unwrap().unwrap();
+        let sender = netns
+            .run(|| std::net::UdpSocket::bind("192.0.2.1:0"))
+            .unwrap()
+            .unwrap();
         for _ in 0..5 {
             sender.send_to(&[0; 700], "192.0.2.2:9").unwrap();
         }

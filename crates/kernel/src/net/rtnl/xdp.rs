@@ -17,8 +17,8 @@ pub struct Device {
     pub mtu: u32,
     /// The modes and ids of the XDP programs.
     pub programs: Vec<(&'static str, u32)>,
-    /// The index of the interface below (the device that a VLAN is on) and above (the bridge or bond that a port is
-    /// in).
+    /// The index of the interface below (the device that a VLAN is on) and above (the bridge or
+    /// bond that a port is in).
     lower: Option<u32>,
     master: Option<u32>,
 }
@@ -34,7 +34,10 @@ impl Device {
 
 impl NetlinkSocket {
     pub fn devices(&mut self) -> io::Result<Vec<Device>> {
-        self.ask(&Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; LINK_INFO]), device)
+        self.ask(
+            &Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; LINK_INFO]),
+            device,
+        )
     }
 
     /// Returns the interface with this index; `None` if it does not exist.
@@ -53,7 +56,10 @@ impl NetlinkSocket {
 }
 
 fn device(payload: &[u8]) -> Option<Device> {
-    let mut device = Device { index: u32_at(payload, 4)?, ..Device::default() };
+    let mut device = Device {
+        index: u32_at(payload, 4)?,
+        ..Device::default()
+    };
     let mut elsewhere = false;
     for (kind, value) in attributes(payload.get(LINK_INFO..)?) {
         match kind {
@@ -61,15 +67,19 @@ fn device(payload: &[u8]) -> Option<Device> {
             libc::IFLA_MTU => device.mtu = u32_at(value, 0).unwrap_or_default(),
             libc::IFLA_LINK => device.lower = u32_at(value, 0),
             libc::IFLA_MASTER => device.master = u32_at(value, 0),
-            libc::IFLA_XDP => device.programs.extend(attributes(value).filter_map(|(kind, value)| {
-                let mode = match kind {
-                    IFLA_XDP_DRV_PROG_ID => "native",
-                    IFLA_XDP_SKB_PROG_ID => "generic",
-                    IFLA_XDP_HW_PROG_ID => "offload",
-                    _ => return None,
-                };
-                Some((mode, u32_at(value, 0)?))
-            })),
+            libc::IFLA_XDP => {
+                device
+                    .programs
+                    .extend(attributes(value).filter_map(|(kind, value)| {
+                        let mode = match kind {
+                            IFLA_XDP_DRV_PROG_ID => "native",
+                            IFLA_XDP_SKB_PROG_ID => "generic",
+                            IFLA_XDP_HW_PROG_ID => "offload",
+                            _ => return None,
+                        };
+                        Some((mode, u32_at(value, 0)?))
+                    }))
+            }
             // The interface below is in another namespace, so its index means nothing in this one.
             libc::IFLA_LINK_NETNSID => elsewhere = true,
             _ => {}
@@ -105,9 +115,16 @@ mod tests {
         let (tpa, tpb, tpm) = (find("tpa"), find("tpb"), find("tpm"));
         assert_eq!(find("tpx"), None);
         let tpa = tpa.unwrap();
-        assert_eq!((tpa.name.as_str(), tpa.mtu, tpa.programs.len()), ("tpa", 1500, 0));
+        assert_eq!(
+            (tpa.name.as_str(), tpa.mtu, tpa.programs.len()),
+            ("tpa", 1500, 0)
+        );
         assert!(tpm.unwrap().is_upper_of(&tpa));
-        let vlan = Device { index: 99, lower: Some(tpa.index), ..Device::default() };
+        let vlan = Device {
+            index: 99,
+            lower: Some(tpa.index),
+            ..Device::default()
+        };
         assert!(vlan.is_upper_of(&tpa));
         assert!(!tpa.is_upper_of(&tpb.unwrap()));
         assert_eq!(socket.device(tpa.index).unwrap(), Some(tpa));

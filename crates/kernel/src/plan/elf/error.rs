@@ -4,15 +4,16 @@ use twinprobe_ebpf_common::BtfError;
 
 use crate::plan::elf::programs::Unfit;
 
-/// The most bytes that globals and code of one object may have together. The limit keeps a huge `.bss` from being
-/// allocated.
+/// The most bytes that globals and code of one object may have together. The limit keeps a huge
+/// `.bss` from being allocated.
 pub const MAX_SECTION_BYTES: u64 = 64 << 20;
 
-/// The most bytes that a section may ask to be aligned to: the object is written again with this many bytes between its sections.
+/// The most bytes that a section may ask to be aligned to: the object is written again with this
+/// many bytes between its sections.
 pub const MAX_ALIGNMENT: u64 = 4096;
 
-/// The most bytes of the name of a section or symbol. The names of an object may overlap, so that together
-/// they are longer than the object.
+/// The most bytes of the name of a section or symbol. The names of an object may overlap, so that
+/// together they are longer than the object.
 pub const MAX_NAME_BYTES: usize = 512;
 
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +24,9 @@ pub enum ElfError {
     Elf(#[from] object::build::Error),
     #[error("the object is not a 64-bit BPF object; compile it with clang -target bpf")]
     NotBpf,
-    #[error("the object is big-endian, for machines of another kind; compile it with clang -target bpfel")]
+    #[error(
+        "the object is big-endian, for machines of another kind; compile it with clang -target bpfel"
+    )]
     BigEndian,
     #[error("the object is damaged: {0}")]
     Damaged(&'static str),
@@ -36,7 +39,9 @@ pub enum ElfError {
         MAX_SECTION_BYTES >> 20
     )]
     TooLarge { name: String, size: u64 },
-    #[error("the object has maps in SEC(\".maps\") and no type information (BTF); compile it with -g")]
+    #[error(
+        "the object has maps in SEC(\".maps\") and no type information (BTF); compile it with -g"
+    )]
     NoBtf,
     #[error("section {name} has an alignment of {bytes} bytes; the limit is {MAX_ALIGNMENT}")]
     Alignment { name: String, bytes: u64 },

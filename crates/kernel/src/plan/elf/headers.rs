@@ -1,10 +1,11 @@
-//! The table of an object's sections. Compilers put more into an object than its programs need: the ELF library
-//! refuses unknown parts, and misreads the relocations of early compilers as relocations without a target.
+//! The table of an object's sections. Compilers put more into an object than its programs need: the
+//! ELF library refuses unknown parts, and misreads the relocations of early compilers as
+//! relocations without a target.
 
 use object::elf::{
     ELFCLASS64, ELFDATA2LSB, ELFDATA2MSB, ELFMAG, EM_BPF, SHF_ALLOC, SHF_EXECINSTR, SHF_INFO_LINK,
-    SHT_INIT_ARRAY, SHT_NOBITS, SHT_NOTE, SHT_NULL, SHT_PREINIT_ARRAY, SHT_PROGBITS, SHT_REL, SHT_RELA,
-    SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX,
+    SHT_INIT_ARRAY, SHT_NOBITS, SHT_NOTE, SHT_NULL, SHT_PREINIT_ARRAY, SHT_PROGBITS, SHT_REL,
+    SHT_RELA, SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX,
 };
 
 use crate::plan::elf::error::ElfError;
@@ -26,8 +27,8 @@ const LINK: usize = 40;
 /// An object that the ELF library can read completely.
 pub struct Readable {
     pub elf: Vec<u8>,
-    /// The indices of the sections of unused types, and their types. The library takes these sections for
-    /// data.
+    /// The indices of the sections of unused types, and their types. The library takes these
+    /// sections for data.
     pub strange: Vec<(usize, u32)>,
 }
 
@@ -36,11 +37,17 @@ pub fn readable(elf: &[u8]) -> Result<Readable, ElfError> {
     let mut elf = elf.to_vec();
     let (start, count, names) = place(&elf)?;
     let damaged = || ElfError::Damaged("the table of its sections is cut short");
-    let end = count.checked_mul(HEADER).and_then(|length| length.checked_add(start));
-    let table = end.and_then(|end| elf.get_mut(start..end)).ok_or_else(damaged)?;
+    let end = count
+        .checked_mul(HEADER)
+        .and_then(|length| length.checked_add(start));
+    let table = end
+        .and_then(|end| elf.get_mut(start..end))
+        .ok_or_else(damaged)?;
     let (headers, _) = table.as_chunks_mut::<HEADER>();
     // The tables of strings in use: the names of the symbols, and the names of the sections.
-    let symbols = headers.iter().filter(|header| word(header, TYPE) == SHT_SYMTAB);
+    let symbols = headers
+        .iter()
+        .filter(|header| word(header, TYPE) == SHT_SYMTAB);
     let mut strings: Vec<usize> = symbols.map(|header| word(header, LINK) as usize).collect();
     strings.push(names);
     let mut strange = Vec::new();
@@ -61,8 +68,8 @@ pub fn readable(elf: &[u8]) -> Result<Readable, ElfError> {
     Ok(Readable { elf, strange })
 }
 
-/// Returns the offset in bytes at which the table of the sections begins, the number of sections, and the index
-/// of the section that contains their names.
+/// Returns the offset in bytes at which the table of the sections begins, the number of sections,
+/// and the index of the section that contains their names.
 fn place(elf: &[u8]) -> Result<(usize, usize, usize), ElfError> {
     if elf.get(..ELFMAG.len()) != Some(&ELFMAG[..]) {
         return Err(ElfError::NotElf);
@@ -72,13 +79,19 @@ fn place(elf: &[u8]) -> Result<(usize, usize, usize), ElfError> {
         (Some(ELFCLASS64), Some(ELFDATA2LSB)) => {}
         _ => return Err(ElfError::NotBpf),
     }
-    let header = elf.first_chunk::<HEADER>().ok_or(ElfError::Damaged("its header is cut short"))?;
+    let header = elf
+        .first_chunk::<HEADER>()
+        .ok_or(ElfError::Damaged("its header is cut short"))?;
     let half = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
     if half(MACHINE) != usize::from(EM_BPF) {
         return Err(ElfError::NotBpf);
     }
     let start = u64::from(word(header, TABLE)) | u64::from(word(header, TABLE + 4)) << 32;
-    Ok((usize::try_from(start).unwrap_or(usize::MAX), half(COUNT), half(NAMES)))
+    Ok((
+        usize::try_from(start).unwrap_or(usize::MAX),
+        half(COUNT),
+        half(NAMES),
+    ))
 }
 
 fn word(header: &[u8; HEADER], at: usize) -> u32 {
@@ -108,7 +121,10 @@ mod tests {
         let changed = |at: usize, byte: u8| {
             let mut elf = object();
             elf[at] = byte;
-            readable(&elf).err().map(|error| error.to_string()).unwrap_or_default()
+            readable(&elf)
+                .err()
+                .map(|error| error.to_string())
+                .unwrap_or_default()
         };
         assert!(changed(EI_DATA, ELFDATA2MSB).contains("big-endian"));
         assert!(changed(MACHINE, 62).contains("not a 64-bit BPF object"));
@@ -123,6 +139,9 @@ mod tests {
         elf[2 * HEADER + TYPE] = SHT_REL as u8;
         let Readable { elf, strange } = readable(&elf).unwrap();
         assert_eq!(strange, [(0, 0x6fff_4c03)]);
-        assert_eq!((elf[HEADER + TYPE], elf[2 * HEADER + FLAGS]), (1, SHF_INFO_LINK as u8));
+        assert_eq!(
+            (elf[HEADER + TYPE], elf[2 * HEADER + FLAGS]),
+            (1, SHF_INFO_LINK as u8)
+        );
     }
 }

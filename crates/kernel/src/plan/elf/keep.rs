@@ -1,5 +1,5 @@
-//! The sections that an object's program needs. Unneeded parts are dropped: compilers and linkers put more
-//! into objects, and aya-obj refuses unknown parts.
+//! The sections that an object's program needs. Unneeded parts are dropped: compilers and linkers
+//! put more into objects, and aya-obj refuses unknown parts.
 
 use std::collections::HashSet;
 
@@ -15,21 +15,35 @@ const KNOWN: [&[u8]; 5] = [b".BTF", b".BTF.ext", b".maps", b"license", b"version
 const VARIABLES: [&[u8]; 4] = [b".data", b".rodata", b".bss", b"maps"];
 const TEXT: &[u8] = b".text";
 
-/// Removes the parts that the program in the section `entry` does not need. `strange` are the sections of unknown types,
-/// by index.
-pub fn keep(builder: &mut Builder<'_>, entry: SectionId, strange: &[(usize, u32)]) -> Result<(), ElfError> {
+/// Removes the parts that the program in the section `entry` does not need. `strange` are the
+/// sections of unknown types, by index.
+pub fn keep(
+    builder: &mut Builder<'_>,
+    entry: SectionId,
+    strange: &[(usize, u32)],
+) -> Result<(), ElfError> {
     let needed = needed(builder, entry);
     for (index, kind) in strange {
-        let unknown = builder.sections.iter().find(|section| section.id().index() == index.wrapping_sub(1));
+        let unknown = builder
+            .sections
+            .iter()
+            .find(|section| section.id().index() == index.wrapping_sub(1));
         if let Some(section) = unknown.filter(|section| needed.contains(&section.id().index())) {
             let name = String::from_utf8_lossy(section.name.as_slice()).into_owned();
             return Err(ElfError::Strange { name, kind: *kind });
         }
     }
-    let strange: HashSet<usize> = strange.iter().map(|(index, _)| index.wrapping_sub(1)).collect();
+    let strange: HashSet<usize> = strange
+        .iter()
+        .map(|(index, _)| index.wrapping_sub(1))
+        .collect();
     // The iterator leaves out deleted sections.
-    let tables: Vec<SectionId> =
-        builder.sections.iter().filter(|section| is_relocation(section)).map(Section::id).collect();
+    let tables: Vec<SectionId> = builder
+        .sections
+        .iter()
+        .filter(|section| is_relocation(section))
+        .map(Section::id)
+        .collect();
     for section in &mut builder.sections {
         let id = section.id().index();
         section.delete = strange.contains(&id) || !(needed.contains(&id) || is_table(section));
@@ -38,7 +52,14 @@ pub fn keep(builder: &mut Builder<'_>, entry: SectionId, strange: &[(usize, u32)
     for table in tables {
         let target = builder.sections.get(table).sh_info_section;
         // Type information names functions and variables, and needs no relocation.
-        let of_types = target.is_some_and(|id| builder.sections.get(id).name.as_slice().starts_with(b".BTF"));
+        let of_types = target.is_some_and(|id| {
+            builder
+                .sections
+                .get(id)
+                .name
+                .as_slice()
+                .starts_with(b".BTF")
+        });
         let goes = of_types || target.is_none_or(|id| deleted(builder, id));
         builder.sections.get_mut(table).delete = goes;
     }
@@ -60,20 +81,30 @@ fn is_table(section: &Section<'_>) -> bool {
         )
 }
 
-/// Returns the sections that the loader reads, and the sections to which their code and definitions refer.
+/// Returns the sections that the loader reads, and the sections to which their code and definitions
+/// refer.
 fn needed(builder: &Builder<'_>, entry: SectionId) -> HashSet<usize> {
     let is_root = |section: &&Section<'_>| {
         let name = section.name.as_slice();
         // gcc leaves sections without a variable.
-        let variables = section.sh_size > 0 && VARIABLES.iter().any(|beginning| name.starts_with(beginning));
+        let variables = section.sh_size > 0
+            && VARIABLES
+                .iter()
+                .any(|beginning| name.starts_with(beginning));
         section.id() == entry || KNOWN.contains(&name) || variables || is_text(builder, section)
     };
-    let mut needed: HashSet<usize> =
-        builder.sections.iter().filter(is_root).map(|section| section.id().index()).collect();
+    let mut needed: HashSet<usize> = builder
+        .sections
+        .iter()
+        .filter(is_root)
+        .map(|section| section.id().index())
+        .collect();
     loop {
         let mut more = Vec::new();
         for section in &builder.sections {
-            let SectionData::Relocation(relocations) = &section.data else { continue };
+            let SectionData::Relocation(relocations) = &section.data else {
+                continue;
+            };
             let from = section.sh_info_section.map(|id| builder.sections.get(id));
             let leads = |from: &Section<'_>| {
                 needed.contains(&from.id().index()) && !from.name.as_slice().starts_with(b".BTF")
@@ -81,9 +112,14 @@ fn needed(builder: &Builder<'_>, entry: SectionId) -> HashSet<usize> {
             if !from.is_some_and(leads) {
                 continue;
             }
-            let targets =
-                relocations.iter().filter_map(|relocation| builder.symbols.get(relocation.symbol?).section);
-            more.extend(targets.map(|target| target.index()).filter(|target| !needed.contains(target)));
+            let targets = relocations
+                .iter()
+                .filter_map(|relocation| builder.symbols.get(relocation.symbol?).section);
+            more.extend(
+                targets
+                    .map(|target| target.index())
+                    .filter(|target| !needed.contains(target)),
+            );
         }
         if more.is_empty() {
             return needed;
@@ -92,11 +128,11 @@ fn needed(builder: &Builder<'_>, entry: SectionId) -> HashSet<usize> {
     }
 }
 
-/// Tells whether a section has functions that programs call. A section of that name without such functions is
-/// empty.
+/// Tells whether a section has functions that programs call. A section of that name without such
+/// functions is empty.
 fn is_text(builder: &Builder<'_>, section: &Section<'_>) -> bool {
-    let is_code =
-        section.sh_flags & u64::from(SHF_EXECINSTR) != 0 && section.name.as_slice().starts_with(TEXT);
+    let is_code = section.sh_flags & u64::from(SHF_EXECINSTR) != 0
+        && section.name.as_slice().starts_with(TEXT);
     is_code
         && builder
             .symbols

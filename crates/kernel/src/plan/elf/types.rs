@@ -1,5 +1,5 @@
-//! The type information of an object in the form of bytes. This module renames sections, and removes parts that the kernel and
-//! aya-obj refuse.
+//! The type information of an object in the form of bytes. This module renames sections, and
+//! removes parts that the kernel and aya-obj refuse.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -44,8 +44,12 @@ impl Types {
     pub fn read(btf: &[u8]) -> Result<Self, ElfError> {
         let header = word(btf, 4)? as usize;
         let part = |at: usize| -> Result<&[u8], ElfError> {
-            let start = header.checked_add(word(btf, at)? as usize).ok_or(ElfError::DamagedBtf)?;
-            let end = start.checked_add(word(btf, at + 4)? as usize).ok_or(ElfError::DamagedBtf)?;
+            let start = header
+                .checked_add(word(btf, at)? as usize)
+                .ok_or(ElfError::DamagedBtf)?;
+            let end = start
+                .checked_add(word(btf, at + 4)? as usize)
+                .ok_or(ElfError::DamagedBtf)?;
             btf.get(start..end).ok_or(ElfError::DamagedBtf)
         };
         let (types, strings) = (part(8)?.to_vec(), part(16)?.to_vec());
@@ -63,17 +67,27 @@ impl Types {
                     _ => 0,
                 };
         }
-        (at == types.len()).then_some(Self { types, strings, starts }).ok_or(ElfError::DamagedBtf)
+        (at == types.len())
+            .then_some(Self {
+                types,
+                strings,
+                starts,
+            })
+            .ok_or(ElfError::DamagedBtf)
     }
 
-    /// Returns the type information of an object that has none: it contains a single type, because the kernel refuses empty type
-    /// information.
+    /// Returns the type information of an object that has none: it contains a single type, because
+    /// the kernel refuses empty type information.
     pub fn none() -> Self {
         let mut types = Vec::new();
         for number in [1, INT << 24, 1, 8] {
             types.extend_from_slice(&u32::to_le_bytes(number));
         }
-        Self { types, strings: b"\0char\0".to_vec(), starts: vec![0] }
+        Self {
+            types,
+            strings: b"\0char\0".to_vec(),
+            starts: vec![0],
+        }
     }
 
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -93,11 +107,16 @@ impl Types {
         starts.map(|(index, at)| (index as u32 + 1, self.word(at + 4) >> 24 & 0x1f, *at))
     }
 
-    /// Returns the names of the types that are declared without a definition, by the numbers of the types.
+    /// Returns the names of the types that are declared without a definition, by the numbers of the
+    /// types.
     pub fn declared(&self) -> HashMap<u32, String> {
         let forward = self.each().filter(|(_, kind, _)| *kind == FORWARD);
-        let named =
-            forward.map(|(id, _, at)| (id, String::from_utf8_lossy(self.text(self.word(at))).into_owned()));
+        let named = forward.map(|(id, _, at)| {
+            (
+                id,
+                String::from_utf8_lossy(self.text(self.word(at))).into_owned(),
+            )
+        });
         named.collect()
     }
 
@@ -140,11 +159,15 @@ impl Types {
     /// Removes bytes from the types. The types keep their numbers.
     pub fn cut(&mut self, range: Range<usize>) {
         let length = range.len();
-        self.starts.iter_mut().filter(|start| **start >= range.end).for_each(|start| *start -= length);
+        self.starts
+            .iter_mut()
+            .filter(|start| **start >= range.end)
+            .for_each(|start| *start -= length);
         self.types.drain(range);
     }
 
-    /// Makes a section an empty struct, because the kernel refuses a section that the object does not have.
+    /// Makes a section an empty struct, because the kernel refuses a section that the object does
+    /// not have.
     pub fn forget_section(&mut self, at: usize) {
         let end = self.parts(at).last().map_or(at + TYPE, |last| last + 12);
         self.set_word(at, 0);
@@ -157,19 +180,23 @@ impl Types {
     pub fn retain_sections(&mut self, keep: impl Fn(&[u8]) -> bool) {
         let lost = |types: &Self| {
             let mut sections = types.each().filter(|(_, kind, _)| *kind == SECTION);
-            sections.find(|(.., at)| !keep(types.text(types.word(*at)))).map(|(.., at)| at)
+            sections
+                .find(|(.., at)| !keep(types.text(types.word(*at))))
+                .map(|(.., at)| at)
         };
         while let Some(at) = lost(self) {
             self.forget_section(at);
         }
     }
 
-    /// Renames the slots of prog-arrays (`__array(values, int (void *))`), because aya-obj treats all `values` as maps.
+    /// Renames the slots of prog-arrays (`__array(values, int (void *))`), because aya-obj treats
+    /// all `values` as maps.
     pub fn rename_slots_of_programs(&mut self) {
         let structs = self.each().filter(|(_, kind, _)| *kind == STRUCT);
         let members = structs.flat_map(|(_, _, at)| self.parts(at));
-        let slots = members
-            .filter(|at| self.text(self.word(*at)) == b"values" && self.leads_to_function(self.word(at + 4)));
+        let slots = members.filter(|at| {
+            self.text(self.word(*at)) == b"values" && self.leads_to_function(self.word(at + 4))
+        });
         let slots: Vec<usize> = slots.collect();
         if slots.is_empty() {
             return;
@@ -180,8 +207,12 @@ impl Types {
 
     /// Tells whether a type is an array of pointers to functions.
     fn leads_to_function(&self, id: u32) -> bool {
-        let Some((ARRAY, at)) = self.find(id) else { return false };
-        let Some((POINTER, at)) = self.find(self.word(at + TYPE)) else { return false };
+        let Some((ARRAY, at)) = self.find(id) else {
+            return false;
+        };
+        let Some((POINTER, at)) = self.find(self.word(at + TYPE)) else {
+            return false;
+        };
         matches!(self.find(self.word(at + 8)), Some((PROTOTYPE, _)))
     }
 }
@@ -189,8 +220,9 @@ impl Types {
 /// The new name of the slots of a prog-array in the type information.
 const PROGRAMS: &str = "programs";
 
-/// Returns `.BTF.ext` with new names of sections. Each table begins with the size of its records; for each section follow a name,
-/// a count and the records. A section without a new name is dropped.
+/// Returns `.BTF.ext` with new names of sections. Each table begins with the size of its records;
+/// for each section follow a name, a count and the records. A section without a new name is
+/// dropped.
 pub fn sections_renamed(
     ext: &[u8],
     types: &mut Types,
@@ -206,9 +238,15 @@ pub fn sections_renamed(
     let mut offsets: HashMap<String, u32> = HashMap::new();
     for field in [8, 16, RELOCATIONS] {
         let start = tables.len() as u32;
-        let length = if field + 8 <= header { word(ext, field + 4)? as usize } else { 0 };
+        let length = if field + 8 <= header {
+            word(ext, field + 4)? as usize
+        } else {
+            0
+        };
         if length > 0 {
-            let begin = header.checked_add(word(ext, field)? as usize).ok_or(ElfError::DamagedBtf)?;
+            let begin = header
+                .checked_add(word(ext, field)? as usize)
+                .ok_or(ElfError::DamagedBtf)?;
             let end = begin.checked_add(length).ok_or(ElfError::DamagedBtf)?;
             let table = ext.get(begin..end).ok_or(ElfError::DamagedBtf)?;
             let record = word(table, 0)? as usize;
@@ -216,13 +254,19 @@ pub fn sections_renamed(
             let mut at = 4;
             while at < table.len() {
                 let (name, count) = (word(table, at)?, word(table, at + 4)? as usize);
-                let next = count.checked_mul(record).and_then(|bytes| bytes.checked_add(at + 8));
-                let next = next.filter(|next| *next <= table.len()).ok_or(ElfError::DamagedBtf)?;
+                let next = count
+                    .checked_mul(record)
+                    .and_then(|bytes| bytes.checked_add(at + 8));
+                let next = next
+                    .filter(|next| *next <= table.len())
+                    .ok_or(ElfError::DamagedBtf)?;
                 if let Some(new) = names.get(types.text(name)) {
                     let forgotten = if field == RELOCATIONS { forgotten } else { &[] };
                     let records = kept(&table[at + 8..next], record, types.text(name), forgotten);
                     if !records.is_empty() {
-                        let offset = *offsets.entry(new.clone()).or_insert_with(|| types.add_text(new));
+                        let offset = *offsets
+                            .entry(new.clone())
+                            .or_insert_with(|| types.add_text(new));
                         tables.extend_from_slice(&offset.to_le_bytes());
                         tables.extend_from_slice(&(records.len() as u32).to_le_bytes());
                         tables.extend(records.concat());
@@ -248,17 +292,28 @@ pub fn sections_renamed(
 }
 
 /// Returns the records of a section, of this many bytes each, without those of forgotten functions.
-fn kept<'a>(records: &'a [u8], size: usize, section: &[u8], forgotten: &[Forgotten]) -> Vec<&'a [u8]> {
+fn kept<'a>(
+    records: &'a [u8],
+    size: usize,
+    section: &[u8],
+    forgotten: &[Forgotten],
+) -> Vec<&'a [u8]> {
     let is_gone = |record: &&[u8]| {
         let place = word(record, 0).unwrap_or(0).into();
-        forgotten.iter().any(|of| of.section == section && of.code.contains(&place))
+        forgotten
+            .iter()
+            .any(|of| of.section == section && of.code.contains(&place))
     };
-    records.chunks_exact(size.max(1)).filter(|record| !is_gone(record)).collect()
+    records
+        .chunks_exact(size.max(1))
+        .filter(|record| !is_gone(record))
+        .collect()
 }
 
 fn word(bytes: &[u8], at: usize) -> Result<u32, ElfError> {
     let four = bytes.get(at..).and_then(<[u8]>::first_chunk);
-    four.map(|four| u32::from_le_bytes(*four)).ok_or(ElfError::DamagedBtf)
+    four.map(|four| u32::from_le_bytes(*four))
+        .ok_or(ElfError::DamagedBtf)
 }
 
 fn text(strings: &[u8], offset: u32) -> &[u8] {
@@ -294,12 +349,18 @@ mod tests {
         let (kept, lost) = (types.add_text("xdp"), types.add_text("tc"));
         let mut ext = vec![0x9f, 0xeb, 1, 0];
         let table = [8, lost, 1, 7, 7, kept, 1, 9, 9];
-        for number in [24, 0, 4 * table.len() as u32, 0, 0].into_iter().chain(table) {
+        for number in [24, 0, 4 * table.len() as u32, 0, 0]
+            .into_iter()
+            .chain(table)
+        {
             ext.extend_from_slice(&u32::to_le_bytes(number));
         }
         let names = HashMap::from([(b"xdp".to_vec(), "classifier/1".to_owned())]);
         let renamed = sections_renamed(&ext, &mut types, &names, &[]).unwrap();
-        let words: Vec<u32> = (4..renamed.len()).step_by(4).map(|at| word(&renamed, at).unwrap()).collect();
+        let words: Vec<u32> = (4..renamed.len())
+            .step_by(4)
+            .map(|at| word(&renamed, at).unwrap())
+            .collect();
         assert_eq!(words[..7], [32, 0, 20, 20, 0, 20, 0]);
         assert_eq!((words[7], &words[9..]), (8, &[1, 9, 9][..]));
         assert_eq!(types.text(words[8]), b"classifier/1");

@@ -1,5 +1,5 @@
-//! Objects of compilers before clang 8. Their symbols tell neither their kind (function or variable) nor
-//! their length.
+//! Objects of compilers before clang 8. Their symbols tell neither their kind (function or
+//! variable) nor their length.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,13 @@ use object::build::Id as _;
 use object::build::elf::{Builder, SymbolId};
 use object::elf::{SHF_EXECINSTR, STB_GLOBAL, STT_FUNC, STT_NOTYPE, STT_OBJECT};
 
-/// Gives the global symbols of such an object the types and sizes that a compiler would give them now: each
-/// symbol ends where the next symbol begins.
+/// Gives the global symbols of such an object the types and sizes that a compiler would give them
+/// now: each symbol ends where the next symbol begins.
 pub fn complete(builder: &mut Builder<'_>) {
-    let has_types = builder.symbols.iter().any(|symbol| matches!(symbol.st_type(), STT_FUNC | STT_OBJECT));
+    let has_types = builder
+        .symbols
+        .iter()
+        .any(|symbol| matches!(symbol.st_type(), STT_FUNC | STT_OBJECT));
     if has_types {
         return;
     }
@@ -24,11 +27,19 @@ pub fn complete(builder: &mut Builder<'_>) {
     let all: Vec<((usize, u64), SymbolId)> = begins.into_iter().collect();
     for (index, ((section, begin), id)) in all.iter().enumerate() {
         let symbol = builder.symbols.get(*id);
-        let Some(of) = symbol.section.map(|section| builder.sections.get(section)) else { continue };
-        let next =
-            all.get(index + 1).filter(|((other, _), _)| other == section).map(|((_, begin), _)| *begin);
+        let Some(of) = symbol.section.map(|section| builder.sections.get(section)) else {
+            continue;
+        };
+        let next = all
+            .get(index + 1)
+            .filter(|((other, _), _)| other == section)
+            .map(|((_, begin), _)| *begin);
         let size = next.unwrap_or(of.sh_size).saturating_sub(*begin);
-        let kind = if of.sh_flags & u64::from(SHF_EXECINSTR) != 0 { STT_FUNC } else { STT_OBJECT };
+        let kind = if of.sh_flags & u64::from(SHF_EXECINSTR) != 0 {
+            STT_FUNC
+        } else {
+            STT_OBJECT
+        };
         let symbol = builder.symbols.get_mut(*id);
         symbol.set_st_info(STB_GLOBAL, kind);
         symbol.st_size = size;
@@ -68,7 +79,13 @@ mod tests {
         request.entry = Some("one".to_owned());
         let (plan, _, findings) = ProbePlan::build([(request, &untyped[..])], &[], FACTS);
         assert!(findings.is_empty(), "{findings:?}");
-        let maps = plan.directions[0].maps.iter().map(|map| (&*map.name, map.spec.value_size));
-        assert!(maps.collect::<Vec<_>>().contains(&("second", 16)), "{plan:?}");
+        let maps = plan.directions[0]
+            .maps
+            .iter()
+            .map(|map| (&*map.name, map.spec.value_size));
+        assert!(
+            maps.collect::<Vec<_>>().contains(&("second", 16)),
+            "{plan:?}"
+        );
     }
 }

@@ -21,25 +21,55 @@ pub fn plan(
     let map = format!("map {} is of type {}", request.map, kind.name());
     let stream = "its events are streamed, each once";
     let hidden = request.visibility == Visibility::Hidden;
-    let merged = request.rules().is_some_and(|rules| *rules != MergeRules::default());
+    let merged = request
+        .rules()
+        .is_some_and(|rules| *rules != MergeRules::default());
     for (asked, field, message) in [
-        (request.is_snapshot(), "snapshot", "there is no state to take a snapshot of; leave snapshot out"),
-        (request.is_reset(), "init", "reading takes an event out anyway; leave init out"),
-        (request.aggregation.is_some(), "agg", "there is nothing to aggregate; leave agg out"),
-        (merged, "merge", "there are no windows to add up; leave merge out"),
-        (hidden, "export", "a client has to ask for them anyway; leave export out"),
+        (
+            request.is_snapshot(),
+            "snapshot",
+            "there is no state to take a snapshot of; leave snapshot out",
+        ),
+        (
+            request.is_reset(),
+            "init",
+            "reading takes an event out anyway; leave init out",
+        ),
+        (
+            request.aggregation.is_some(),
+            "agg",
+            "there is nothing to aggregate; leave agg out",
+        ),
+        (
+            merged,
+            "merge",
+            "there are no windows to add up; leave merge out",
+        ),
+        (
+            hidden,
+            "export",
+            "a client has to ask for them anyway; leave export out",
+        ),
     ] {
         if asked {
-            notes.findings.push(request.finding(field, format!("{map}: {stream}, {message}")));
+            notes
+                .findings
+                .push(request.finding(field, format!("{map}: {stream}, {message}")));
         }
     }
     let Some(name) = &request.event_type else {
-        notes.warnings.push(format!("map {}: no type is given, its events are shown in hex", request.map));
+        notes.warnings.push(format!(
+            "map {}: no type is given, its events are shown in hex",
+            request.map
+        ));
         return MetricSource::Events(kind, None);
     };
     let layout = match defined.btf.named_type(name) {
         None => Err(unknown(&defined.btf, name)),
-        Some(id) => defined.btf.layout(id).map_err(|error| format!("{name} can't be decoded: {error}")),
+        Some(id) => defined
+            .btf
+            .layout(id)
+            .map_err(|error| format!("{name} can't be decoded: {error}")),
     };
     let layout = layout.map_err(|message| notes.findings.push(request.finding("type", message)));
     MetricSource::Events(kind, layout.ok())
@@ -50,8 +80,16 @@ fn unknown(btf: &Btf, name: &str) -> String {
     known.sort();
     let more = known.len().saturating_sub(LISTED);
     known.truncate(LISTED);
-    let known = if known.is_empty() { "no struct".to_owned() } else { known.join(", ") };
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let known = if known.is_empty() {
+        "no struct".to_owned()
+    } else {
+        known.join(", ")
+    };
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
     format!(
         "the object knows no type {name}; it knows {known}{more}. A type that only passes through void * leaves no \
          trace in it: declare a variable of that type, e.g. `{name} *unused __attribute__((unused));`"

@@ -14,18 +14,21 @@ use crate::plan::probe_plan::{FillEntry, MapPlan};
 use crate::plan::request::DirectionRequest;
 use crate::plan::shape::table_layout;
 
-/// The most bytes of all entries of a map together, without the copies for the CPUs of PERCPU maps: the daemon keeps
-/// the entries in memory.
+/// The most bytes of all entries of a map together, without the copies for the CPUs of PERCPU maps:
+/// the daemon keeps the entries in memory.
 const BYTES: usize = 16 << 20;
 /// The bytes of a trie's key that hold the length of the prefix, before its bits.
 const PREFIX: usize = 4;
 /// Tells whether a map of this type can be filled.
 const fn is_fillable(kind: MapKind) -> bool {
-    matches!(kind.family(), MapFamily::Hash | MapFamily::Array | MapFamily::Trie)
+    matches!(
+        kind.family(),
+        MapFamily::Hash | MapFamily::Array | MapFamily::Trie
+    )
 }
 
-/// Returns the entries of each map of a direction, or their mistakes. `readers` are the direction's metrics, each with
-/// the index of its map.
+/// Returns the entries of each map of a direction, or their mistakes. `readers` are the direction's
+/// metrics, each with the index of its map.
 pub fn plan(
     defined: &Definitions,
     maps: &[MapPlan],
@@ -35,7 +38,9 @@ pub fn plan(
 ) -> Result<Vec<Vec<FillEntry>>, Vec<Finding>> {
     let mut findings = Vec::new();
     let fills = maps.iter().enumerate().map(|(index, map)| {
-        let Some(entries) = fill.get(&map.name) else { return Vec::new() };
+        let Some(entries) = fill.get(&map.name) else {
+            return Vec::new();
+        };
         let field = field_of(&map.name);
         let kind = match fillable(maps, readers, index) {
             Ok(kind) => kind,
@@ -45,23 +50,51 @@ pub fn plan(
             }
         };
         let (layout, _) = table_layout(&defined.btf, &map.name, &map.spec, kind, cpus);
-        encode_all(&field, entries, &layout, map.spec.max_entries, &mut findings)
+        encode_all(
+            &field,
+            entries,
+            &layout,
+            map.spec.max_entries,
+            &mut findings,
+        )
     });
     let fills = fills.collect();
-    if findings.is_empty() { Ok(fills) } else { Err(findings) }
+    if findings.is_empty() {
+        Ok(fills)
+    } else {
+        Err(findings)
+    }
 }
 
 /// Returns a finding for each map of `fill` that no direction has.
 pub fn unknown(requests: &[DirectionRequest], defined: &[&Definitions]) -> Vec<Finding> {
-    let named = requests.first().into_iter().flat_map(|request| request.fill.keys());
-    let unknown = named.filter(|name| !defined.iter().any(|defined| defined.maps.contains_key(*name)));
+    let named = requests
+        .first()
+        .into_iter()
+        .flat_map(|request| request.fill.keys());
+    let unknown = named.filter(|name| {
+        !defined
+            .iter()
+            .any(|defined| defined.maps.contains_key(*name))
+    });
     let known = defined.iter().flat_map(|defined| defined.maps.keys());
-    let mut known: Vec<&str> = known.map(String::as_str).filter(|name| !name.starts_with('.')).collect();
+    let mut known: Vec<&str> = known
+        .map(String::as_str)
+        .filter(|name| !name.starts_with('.'))
+        .collect();
     known.sort_unstable();
     known.dedup();
-    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    let known = if known.is_empty() {
+        "none".to_owned()
+    } else {
+        known.join(", ")
+    };
     let finding = |name: &String| {
-        Finding::new(Stage::Load, field_of(name), format!("there is no map {name}; there are {known}"))
+        Finding::new(
+            Stage::Load,
+            field_of(name),
+            format!("there is no map {name}; there are {known}"),
+        )
     };
     unknown.map(finding).collect()
 }
@@ -70,8 +103,8 @@ fn field_of(map: &str) -> String {
     format!("fill.{map}")
 }
 
-/// Returns the kind of a map that can be filled. The error says why the map can't be filled; it is `None` if the other
-/// direction reports the reason.
+/// Returns the kind of a map that can be filled. The error says why the map can't be filled; it is
+/// `None` if the other direction reports the reason.
 fn fillable(
     maps: &[MapPlan],
     readers: &[(&MetricRequest, usize)],
@@ -82,13 +115,21 @@ fn fillable(
     let kind = MapKind::from_bpf_type(map.spec.map_type).filter(|kind| is_fillable(*kind));
     let Some(kind) = kind else {
         let found = map.kind_name().unwrap_or("map of another type");
-        let fillable: Vec<&str> =
-            MapKind::ALL.into_iter().filter(|kind| is_fillable(*kind)).map(MapKind::name).collect();
+        let fillable: Vec<&str> = MapKind::ALL
+            .into_iter()
+            .filter(|kind| is_fillable(*kind))
+            .map(MapKind::name)
+            .collect();
         let fillable = fillable.join(", ");
-        return Err(Some(format!("map {name} is a {found}, and fill is for {fillable}; leave it out")));
+        return Err(Some(format!(
+            "map {name} is a {found}, and fill is for {fillable}; leave it out"
+        )));
     };
     let resets = |of: &MetricRequest| of.is_snapshot() || of.is_reset();
-    if let Some((metric, _)) = readers.iter().find(|(metric, map)| *map == index && resets(metric)) {
+    if let Some((metric, _)) = readers
+        .iter()
+        .find(|(metric, map)| *map == index && resets(metric))
+    {
         return Err(Some(format!(
             "metric {} reads map {name} and windows empty it, so that its entries would be lost; leave \
                 snapshot and init of the metric \
@@ -125,9 +166,14 @@ fn encode_all(
         refuse(field.to_owned(), message);
         return Vec::new();
     }
-    let bytes = entries.len().saturating_mul(layout.key.size + layout.value.size);
+    let bytes = entries
+        .len()
+        .saturating_mul(layout.key.size + layout.value.size);
     if bytes > BYTES {
-        refuse(field.to_owned(), format!("the entries have {bytes} bytes; the limit is {BYTES}"));
+        refuse(
+            field.to_owned(),
+            format!("the entries have {bytes} bytes; the limit is {BYTES}"),
+        );
         return Vec::new();
     }
     let mut seen = HashMap::new();
@@ -144,12 +190,18 @@ fn encode_all(
         if let Some(first) = seen.insert(key.clone(), index) {
             refuse(
                 format!("{at}.key"),
-                format!("{} has a value already, in {field}[{first}]; leave one out", entry.key),
+                format!(
+                    "{} has a value already, in {field}[{first}]; leave one out",
+                    entry.key
+                ),
             );
         }
         let mut value = vec![0; layout.value.size];
         match write(&layout.value, &entry.value, &mut value) {
-            Ok(()) => encoded.push(FillEntry { key, value: value.into() }),
+            Ok(()) => encoded.push(FillEntry {
+                key,
+                value: value.into(),
+            }),
             Err(message) => refuse(format!("{at}.value"), message),
         }
     }
@@ -165,13 +217,16 @@ fn key(layout: &TableLayout, value: &Value, max_entries: u32) -> Result<Box<[u8]
     }
     let first = key.first_chunk().map(|first| u32::from_ne_bytes(*first));
     match (layout.kind.family(), first) {
-        (MapFamily::Array, Some(index)) if index >= max_entries => {
-            Err(format!("{value} does not fit; the map has the indices 0 to {}", max_entries - 1))
-        }
+        (MapFamily::Array, Some(index)) if index >= max_entries => Err(format!(
+            "{value} does not fit; the map has the indices 0 to {}",
+            max_entries - 1
+        )),
         (MapFamily::Trie, Some(length)) => {
             let bits = 8 * (key.len() - PREFIX);
             if length as usize > bits {
-                return Err(format!("{value} does not fit; a prefix has at most {bits} bits"));
+                return Err(format!(
+                    "{value} does not fit; a prefix has at most {bits} bits"
+                ));
             }
             clear_rest(&mut key[PREFIX..], length as usize);
             Ok(key.into())
@@ -183,8 +238,14 @@ fn key(layout: &TableLayout, value: &Value, max_entries: u32) -> Result<Box<[u8]
 /// Writes a prefix such as `10.0.0.0/8` into a key of a trie, after its length.
 fn prefix(text: &str, key: &mut [u8]) -> Result<(), String> {
     let refuse = || {
-        let example = if key.len() == PREFIX + 16 { "2001:db8::/32" } else { "10.0.0.0/8" };
-        format!("{text:?} does not fit; a prefix such as {example}, or the fields of the key are needed")
+        let example = if key.len() == PREFIX + 16 {
+            "2001:db8::/32"
+        } else {
+            "10.0.0.0/8"
+        };
+        format!(
+            "{text:?} does not fit; a prefix such as {example}, or the fields of the key are needed"
+        )
     };
     let (address, length) = text.split_once('/').ok_or_else(refuse)?;
     let address: IpAddr = address.parse().map_err(|_| refuse())?;

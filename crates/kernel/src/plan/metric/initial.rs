@@ -18,12 +18,17 @@ const OWN: &str = "twinprobe_";
 /// The most names that a message lists.
 const LISTED: usize = 50;
 
-/// Sets the values in the definitions of an object. Returns a finding for each variable that can't be set.
+/// Sets the values in the definitions of an object. Returns a finding for each variable that can't
+/// be set.
 pub fn set(defined: &mut Definitions, request: &DirectionRequest) -> Vec<Finding> {
     let direction = request.attach.hook.direction();
     let outcomes = request.variables.iter().filter_map(|(name, value)| {
         let message = set_one(defined, name, value).err()?;
-        Some(Finding::new(Stage::Load, format!("{direction}.variables.{name}"), message))
+        Some(Finding::new(
+            Stage::Load,
+            format!("{direction}.variables.{name}"),
+            message,
+        ))
     });
     outcomes.collect()
 }
@@ -31,7 +36,9 @@ pub fn set(defined: &mut Definitions, request: &DirectionRequest) -> Vec<Finding
 /// Returns the variables that may be set, each with its section.
 fn variables(defined: &Definitions) -> Vec<(String, SectionVariable)> {
     let is_open = |section: &&String| {
-        SECTIONS.iter().any(|beginning| section.starts_with(beginning))
+        SECTIONS
+            .iter()
+            .any(|beginning| section.starts_with(beginning))
             && *section != OPTIONS
             && !losses::is_section(section)
     };
@@ -40,7 +47,9 @@ fn variables(defined: &Definitions) -> Vec<(String, SectionVariable)> {
         let variables = defined.btf.section_variables(section).into_iter();
         variables.map(|variable| (section.clone(), variable))
     });
-    variables.filter(|(_, variable)| !variable.name.starts_with(OWN)).collect()
+    variables
+        .filter(|(_, variable)| !variable.name.starts_with(OWN))
+        .collect()
 }
 
 fn set_one(defined: &mut Definitions, name: &str, value: &Value) -> Result<(), String> {
@@ -49,17 +58,32 @@ fn set_one(defined: &mut Definitions, name: &str, value: &Value) -> Result<(), S
     let (section, variable) = match (named.next(), named.next()) {
         (Some(only), None) => only,
         (Some(_), Some(_)) => {
-            return Err(format!("there are several variables {name}; give them different names"));
+            return Err(format!(
+                "there are several variables {name}; give them different names"
+            ));
         }
         (None, _) => {
-            let names: Vec<&str> =
-                known.iter().map(|(_, variable)| variable.name.as_str()).take(LISTED).collect();
-            let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            let names: Vec<&str> = known
+                .iter()
+                .map(|(_, variable)| variable.name.as_str())
+                .take(LISTED)
+                .collect();
+            let names = if names.is_empty() {
+                "none".to_owned()
+            } else {
+                names.join(", ")
+            };
             return Err(format!("there is no variable {name}; there are {names}"));
         }
     };
-    let layout = defined.btf.layout(variable.type_id).map_err(|error| error.to_string())?;
-    let spec = defined.maps.get_mut(section).ok_or("its section is not there")?;
+    let layout = defined
+        .btf
+        .layout(variable.type_id)
+        .map_err(|error| error.to_string())?;
+    let spec = defined
+        .maps
+        .get_mut(section)
+        .ok_or("its section is not there")?;
     let mut initial = spec.initial.clone();
     // A section of zeros has no content in the object.
     initial.resize(spec.value_size as usize, 0);

@@ -17,14 +17,21 @@ pub fn plan(
     (section, name): (&str, &str),
     notes: &mut PlanFindings,
 ) -> Result<MetricSource, Finding> {
-    let variable = find(defined, section, name).map_err(|message| request.finding("map", message))?;
+    let variable =
+        find(defined, section, name).map_err(|message| request.finding("map", message))?;
     let spec = &defined.maps[section];
     if request.aggregation.is_some() {
-        let message = format!("{} has one value: agg is for PERCPU maps, leave it out", request.map);
+        let message = format!(
+            "{} has one value: agg is for PERCPU maps, leave it out",
+            request.map
+        );
         return Err(request.finding("agg", message));
     }
     if let Some(field) = request.writing_field().filter(|_| spec.frozen) {
-        return Err(request.finding(field, format!("{} is constant; leave {field} out", request.map)));
+        return Err(request.finding(
+            field,
+            format!("{} is constant; leave {field} out", request.map),
+        ));
     }
     let range = variable.offset..variable.offset + variable.size;
     let initial: Box<[u8]> = match spec.initial.get(range) {
@@ -39,19 +46,39 @@ pub fn plan(
         );
         return Err(request.finding("init", message));
     }
-    let layout = defined.btf.layout(variable.type_id).ok().filter(|layout| layout.size == variable.size);
+    let layout = defined
+        .btf
+        .layout(variable.type_id)
+        .ok()
+        .filter(|layout| layout.size == variable.size);
     let value = layout.unwrap_or_else(|| {
-        notes.warnings.push(format!("{}: its type can't be decoded, it is shown in hex", request.map));
+        notes.warnings.push(format!(
+            "{}: its type can't be decoded, it is shown in hex",
+            request.map
+        ));
         Layout::opaque(variable.size)
     });
-    let layout = TableLayout { kind: MapKind::Global, key: Layout::opaque(0), value, slots: 1, inner: None };
-    Ok(MetricSource::Variable(VariableSpec { layout: Arc::new(layout), offset: variable.offset, initial }))
+    let layout = TableLayout {
+        kind: MapKind::Global,
+        key: Layout::opaque(0),
+        value,
+        slots: 1,
+        inner: None,
+    };
+    Ok(MetricSource::Variable(VariableSpec {
+        layout: Arc::new(layout),
+        offset: variable.offset,
+        initial,
+    }))
 }
 
 fn find(defined: &Definitions, section: &str, name: &str) -> Result<SectionVariable, String> {
     let variables = defined.btf.section_variables(section);
     let mut named = variables.iter().filter(|variable| variable.name == name);
-    let size = defined.maps.get(section).map_or(0, |spec| spec.value_size as usize);
+    let size = defined
+        .maps
+        .get(section)
+        .map_or(0, |spec| spec.value_size as usize);
     match (named.next(), named.next()) {
         (Some(variable), None)
             if variable.size > 0 && variable.size <= size.saturating_sub(variable.offset) =>
@@ -59,13 +86,22 @@ fn find(defined: &Definitions, section: &str, name: &str) -> Result<SectionVaria
             Ok(variable.clone())
         }
         (Some(_), None) => Err(format!("variable {name} has no size")),
-        (Some(_), Some(_)) => {
-            Err(format!("{section} has several variables {name}; give them different names"))
-        }
+        (Some(_), Some(_)) => Err(format!(
+            "{section} has several variables {name}; give them different names"
+        )),
         (None, _) => {
-            let known: Vec<&str> = variables.iter().map(|variable| variable.name.as_str()).collect();
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            Err(format!("the source has no variable {name} in {section}; it has {known}"))
+            let known: Vec<&str> = variables
+                .iter()
+                .map(|variable| variable.name.as_str())
+                .collect();
+            let known = if known.is_empty() {
+                "none".to_owned()
+            } else {
+                known.join(", ")
+            };
+            Err(format!(
+                "the source has no variable {name} in {section}; it has {known}"
+            ))
         }
     }
 }

@@ -75,28 +75,48 @@ pub fn map(kind: MapKind) -> MapSpec {
 
 /// Makes a map of any type, by the type's number.
 pub fn numbered(map_type: u32) -> MapSpec {
-    MapSpec { map_type, key_size: 8, value_size: 8, max_entries: 16, ..MapSpec::default() }
+    MapSpec {
+        map_type,
+        key_size: 8,
+        value_size: 8,
+        max_entries: 16,
+        ..MapSpec::default()
+    }
 }
 
 /// Makes a map of maps.
 pub fn outer(kind: MapKind, inner: MapKind) -> MapSpec {
-    MapSpec { inner: Some(Box::new(map(inner))), ..map(kind) }
+    MapSpec {
+        inner: Some(Box::new(map(inner))),
+        ..map(kind)
+    }
 }
 
-/// Makes a source that defines `maps`. `slots` are the initial inner maps: outer map, slot, inner map.
+/// Makes a source that defines `maps`. `slots` are the initial inner maps: outer map, slot, inner
+/// map.
 pub fn defines(maps: &[(&str, MapSpec)], slots: &[(&str, u32, &str)]) -> Definitions {
     // The BTF has a header and no types.
     let mut btf = vec![0x9f, 0xeb, 1, 0];
-    btf.extend([24, 0, 0, 0, 1_u32].iter().flat_map(|word| word.to_le_bytes()));
+    btf.extend(
+        [24, 0, 0, 0, 1_u32]
+            .iter()
+            .flat_map(|word| word.to_le_bytes()),
+    );
     btf.push(0);
     Definitions {
         entry: "entry".to_owned(),
         frags: false,
         others: Vec::new(),
-        maps: maps.iter().map(|(name, spec)| ((*name).to_owned(), spec.clone())).collect(),
+        maps: maps
+            .iter()
+            .map(|(name, spec)| ((*name).to_owned(), spec.clone()))
+            .collect(),
         calls: Default::default(),
         unused: Default::default(),
-        slots: slots.iter().map(|(outer, slot, inner)| ((*outer).into(), *slot, (*inner).into())).collect(),
+        slots: slots
+            .iter()
+            .map(|(outer, slot, inner)| ((*outer).into(), *slot, (*inner).into()))
+            .collect(),
         btf: Btf::parse(&btf).unwrap(),
         warnings: Vec::new(),
         sees: Default::default(),
@@ -120,19 +140,31 @@ pub fn live(map: &str) -> MetricRequest {
 
 /// Makes a metric whose windows do not add up.
 pub fn window(map: &str) -> MetricRequest {
-    MetricRequest { counting: Counting::Window(MapCopy::Snapshot), ..live(map) }
+    MetricRequest {
+        counting: Counting::Window(MapCopy::Snapshot),
+        ..live(map)
+    }
 }
 
 /// Makes a metric whose windows add up.
 pub fn cumulative(map: &str) -> MetricRequest {
-    MetricRequest { counting: Counting::Sum(MergeRules::default()), ..live(map) }
+    MetricRequest {
+        counting: Counting::Sum(MergeRules::default()),
+        ..live(map)
+    }
 }
 
 /// Makes the request for a direction at this hook with these metrics.
 pub fn at(hook: Hook, metrics: Vec<MetricRequest>) -> DirectionRequest {
     let (xdp_mode, verdict) = (XdpMode::Auto, Verdict::Observe);
-    let attach =
-        AttachRequest { hook, xdp_mode, verdict, sample: None, priority: 0, position: Position::Last };
+    let attach = AttachRequest {
+        hook,
+        xdp_mode,
+        verdict,
+        sample: None,
+        priority: 0,
+        position: Position::Last,
+    };
     let metrics = metrics.into_iter().enumerate().map(|(index, metric)| {
         let field = format!("{}.metrics[{index}]", hook.direction());
         MetricRequest { field, ..metric }
@@ -177,18 +209,29 @@ pub fn refused(defined: &Definitions, metrics: Vec<MetricRequest>) -> Vec<(Strin
 pub fn texts(findings: &[Finding]) -> Vec<(String, String)> {
     findings
         .iter()
-        .map(|finding| (finding.field.clone().unwrap_or_default(), finding.message.clone()))
+        .map(|finding| {
+            (
+                finding.field.clone().unwrap_or_default(),
+                finding.message.clone(),
+            )
+        })
         .collect()
 }
 
 /// Plans a compiled XDP source. Returns the plan and the findings.
 pub fn compiled(source: &str, metrics: Vec<MetricRequest>) -> (ProbePlan, Vec<Finding>) {
-    let elf = compile(&format!("{source}\nSEC(\"xdp\") int entry(void *ctx) {{ return 2; }}"));
+    let elf = compile(&format!(
+        "{source}\nSEC(\"xdp\") int entry(void *ctx) {{ return 2; }}"
+    ));
     let (plan, _, findings) = ProbePlan::build([(at(Hook::Xdp, metrics), &elf[..])], &[], FACTS);
     (plan, findings)
 }
 
 /// Returns the names of the maps that are private to each twin.
 pub fn private(plan: &DirectionPlan) -> Vec<&str> {
-    plan.maps.iter().filter(|map| map.private).map(|map| map.name.as_str()).collect()
+    plan.maps
+        .iter()
+        .filter(|map| map.private)
+        .map(|map| map.name.as_str())
+        .collect()
 }

@@ -32,15 +32,32 @@ pub enum EventReader {
 }
 
 impl EventMap {
-    pub fn new(fd: OwnedFd, name: &str, kind: EventKind, max_entries: u32, layout: Option<Layout>) -> Self {
-        Self { fd: Arc::new(fd), name: name.to_owned(), kind, max_entries, layout }
+    pub fn new(
+        fd: OwnedFd,
+        name: &str,
+        kind: EventKind,
+        max_entries: u32,
+        layout: Option<Layout>,
+    ) -> Self {
+        Self {
+            fd: Arc::new(fd),
+            name: name.to_owned(),
+            kind,
+            max_entries,
+            layout,
+        }
     }
 
-    /// Maps the rings into memory. A perf event array takes events only after this call. Call this once for each map.
+    /// Maps the rings into memory. A perf event array takes events only after this call. Call this
+    /// once for each map.
     pub fn open(&self) -> Result<EventReader, KernelError> {
         match self.kind {
-            EventKind::Ringbuf => RingBuffer::open(&self.fd, self.max_entries).map(EventReader::Ringbuf),
-            EventKind::PerfEventArray => PerfBuffers::open(&self.fd, self.max_entries).map(EventReader::Perf),
+            EventKind::Ringbuf => {
+                RingBuffer::open(&self.fd, self.max_entries).map(EventReader::Ringbuf)
+            }
+            EventKind::PerfEventArray => {
+                PerfBuffers::open(&self.fd, self.max_entries).map(EventReader::Perf)
+            }
         }
         .map_err(|source| KernelError::new("mapping", format!("map {}", self.name), source))
     }
@@ -55,8 +72,8 @@ impl EventReader {
         }
     }
 
-    /// Unmaps the memory that only a reading needs. Until it is mapped again, no events are read. A perf event array takes
-    /// events only while its rings are mapped.
+    /// Unmaps the memory that only a reading needs. Until it is mapped again, no events are read. A
+    /// perf event array takes events only while its rings are mapped.
     pub fn unmap(&mut self) {
         if let Self::Ringbuf(ring) = self {
             ring.unmap();
@@ -86,8 +103,8 @@ impl EventReader {
         Ok(())
     }
 
-    /// Hands on events, up to about `limit` bytes of each ring. The next event wakes waiters only after
-    /// [`ReadingEnd::Drained`].
+    /// Hands on events, up to about `limit` bytes of each ring. The next event wakes waiters only
+    /// after [`ReadingEnd::Drained`].
     pub fn read(&mut self, limit: usize, sink: impl FnMut(EventRecord<'_>)) -> ReadingEnd {
         match self {
             Self::Ringbuf(ring) => ring.read(limit, sink),
@@ -111,7 +128,8 @@ impl EventReader {
         }
     }
 
-    /// Returns the number of events that did not fit into the rings; `None` for a map type that does not count them.
+    /// Returns the number of events that did not fit into the rings; `None` for a map type that
+    /// does not count them.
     pub fn lost(&self) -> Option<u64> {
         match self {
             Self::Ringbuf(_) => None,

@@ -1,5 +1,6 @@
-//! `BPF_MAP_TYPE_PERF_EVENT_ARRAY`: one ring for each CPU, made by `perf_event_open(2)` and put into the map; without a
-//! ring the program has nowhere to write. The kernel counts the records that do not fit.
+//! `BPF_MAP_TYPE_PERF_EVENT_ARRAY`: one ring for each CPU, made by `perf_event_open(2)` and put
+//! into the map; without a ring the program has nowhere to write. The kernel counts the records
+//! that do not fit.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
@@ -36,8 +37,8 @@ pub struct PerfBuffers {
     /// The number of CPUs that have a place in the map.
     places: usize,
     cpus: Vec<CpuBuffer>,
-    /// The number of lost records that records in the rings have reported. It is needed on kernels without
-    /// [`PERF_FORMAT_LOST`].
+    /// The number of lost records that records in the rings have reported. It is needed on kernels
+    /// without [`PERF_FORMAT_LOST`].
     told: u64,
     /// The number of records lost in rings that were removed.
     lost_before: u64,
@@ -63,12 +64,19 @@ impl PerfBuffers {
     /// Makes a ring for each CPU that is online and has a place in the map.
     pub fn open(map: &Arc<OwnedFd>, places: u32) -> io::Result<Self> {
         let (map, places) = (Arc::clone(map), places as usize);
-        let mut buffers = Self { map, places, cpus: Vec::new(), told: 0, lost_before: 0 };
+        let mut buffers = Self {
+            map,
+            places,
+            cpus: Vec::new(),
+            told: 0,
+            lost_before: 0,
+        };
         buffers.follow(&cpus::online_cpus()?)?;
         Ok(buffers)
     }
 
-    /// Makes rings for CPUs that have come online since the last call. Returns true if there are new rings.
+    /// Makes rings for CPUs that have come online since the last call. Returns true if there are
+    /// new rings.
     pub fn follow(&mut self, online: &[usize]) -> io::Result<bool> {
         for buffer in &mut self.cpus {
             buffer.ended |= !online.contains(&(buffer.cpu as usize));
@@ -76,7 +84,11 @@ impl PerfBuffers {
         let before = self.cpus.len();
         for &cpu in online.iter().filter(|cpu| **cpu < self.places) {
             let cpu = cpu as u32;
-            if self.cpus.iter().any(|buffer| buffer.cpu == cpu && !buffer.ended) {
+            if self
+                .cpus
+                .iter()
+                .any(|buffer| buffer.cpu == cpu && !buffer.ended)
+            {
                 continue;
             }
             match CpuBuffer::open(cpu) {
@@ -134,17 +146,31 @@ impl PerfBuffers {
 impl CpuBuffer {
     fn open(cpu: u32) -> io::Result<Self> {
         let (fd, counts_lost) = match perf_event_open(cpu, PERF_FORMAT_LOST) {
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (perf_event_open(cpu, 0)?, false),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                (perf_event_open(cpu, 0)?, false)
+            }
             result => (result?, true),
         };
         let page = page_size();
         let mapping = Mapping::new(fd.as_fd(), 0, page + RING, MappingAccess::ReadWrite)?;
         let fd = Arc::new(fd);
-        Ok(Self { cpu, ended: false, fd, mapping, page, tail: 0, counts_lost, scratch: Vec::new() })
+        Ok(Self {
+            cpu,
+            ended: false,
+            fd,
+            mapping,
+            page,
+            tail: 0,
+            counts_lost,
+            scratch: Vec::new(),
+        })
     }
 
     fn fill(&self) -> u64 {
-        self.mapping.u64(DATA_HEAD).load(Ordering::Acquire).saturating_sub(self.tail)
+        self.mapping
+            .u64(DATA_HEAD)
+            .load(Ordering::Acquire)
+            .saturating_sub(self.tail)
     }
 
     fn read(&mut self, limit: usize, mut sink: impl FnMut(EventRecord<'_>)) -> ReadingEnd {
@@ -154,10 +180,11 @@ impl CpuBuffer {
             let at = self.tail as usize & (RING - 1);
             let kind = self.mapping.u32(self.page + at).load(Ordering::Relaxed);
             // Records are aligned to 8, so a header never wraps.
-            let size = (self.mapping.u32(self.page + at + 4).load(Ordering::Relaxed) >> 16) as usize;
+            let size =
+                (self.mapping.u32(self.page + at + 4).load(Ordering::Relaxed) >> 16) as usize;
             if size < HEADER {
-                // The kernel never writes such a record. The rest of the ring is dropped, because a size of 0 would
-                // loop forever.
+                // The kernel never writes such a record. The rest of the ring is dropped, because a
+                // size of 0 would loop forever.
                 self.tail = head;
                 break;
             }
@@ -168,7 +195,8 @@ impl CpuBuffer {
                 self.scratch.clear();
                 self.scratch.extend_from_slice(record);
                 // SAFETY: as above.
-                self.scratch.extend_from_slice(unsafe { self.mapping.bytes(self.page, size - first) });
+                self.scratch
+                    .extend_from_slice(unsafe { self.mapping.bytes(self.page, size - first) });
                 record = &self.scratch;
             }
             if let Some(event) = parse(self.cpu, kind, record) {
@@ -177,15 +205,23 @@ impl CpuBuffer {
             self.tail += size as u64;
         }
         if self.tail != start {
-            self.mapping.u64(DATA_TAIL).store(self.tail, Ordering::Release);
+            self.mapping
+                .u64(DATA_TAIL)
+                .store(self.tail, Ordering::Release);
         }
-        if self.tail == head { ReadingEnd::Drained } else { ReadingEnd::More }
+        if self.tail == head {
+            ReadingEnd::Drained
+        } else {
+            ReadingEnd::More
+        }
     }
 
     /// Reads the number of lost records; `None` if this kernel does not report it.
     fn lost(&self) -> Option<u64> {
         let mut counts = [0; 16];
-        let read = self.counts_lost.then(|| rustix::io::read(&self.fd, &mut counts))?;
+        let read = self
+            .counts_lost
+            .then(|| rustix::io::read(&self.fd, &mut counts))?;
         // The number of records, then the number of lost ones.
         let lost = counts.last_chunk().filter(|_| read == Ok(counts.len()));
         lost.copied().map(u64::from_ne_bytes)
@@ -205,7 +241,10 @@ fn parse(cpu: u32, kind: u32, record: &[u8]) -> Option<EventRecord<'_>> {
         PERF_RECORD_LOST => {
             // The record contains the id of the event, and then the count.
             let count = body.get(8..)?.first_chunk::<8>()?;
-            Some(EventRecord::Lost { cpu, count: u64::from_ne_bytes(*count) })
+            Some(EventRecord::Lost {
+                cpu,
+                count: u64::from_ne_bytes(*count),
+            })
         }
         _ => None,
     }
@@ -280,14 +319,23 @@ mod tests {
         // The CPU comes back and gets a new ring, which is in the map.
         assert!(buffers.follow(&online).unwrap());
         assert_eq!(buffers.fds().count(), online.len());
-        assert!(map::map_delete(map.as_fd(), &key).unwrap(), "the map has no ring for CPU {last}");
+        assert!(
+            map::map_delete(map.as_fd(), &key).unwrap(),
+            "the map has no ring for CPU {last}"
+        );
         assert_eq!(buffers.lost(), 0);
     }
 
     #[test]
     fn cpus_without_a_place_get_no_ring() {
         let map = Arc::new(std::fs::File::open("/dev/null").unwrap().into());
-        let mut buffers = PerfBuffers { map, places: 0, cpus: Vec::new(), told: 0, lost_before: 0 };
+        let mut buffers = PerfBuffers {
+            map,
+            places: 0,
+            cpus: Vec::new(),
+            told: 0,
+            lost_before: 0,
+        };
         assert!(!buffers.follow(&[0, 1]).unwrap());
     }
 }

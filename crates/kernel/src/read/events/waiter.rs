@@ -19,16 +19,19 @@ impl Waiter {
         Ok(waiter)
     }
 
-    /// Replaces the rings that this waiter watches with `fds`. Rings that are already registered stay registered
-    /// and keep their readiness.
+    /// Replaces the rings that this waiter watches with `fds`. Rings that are already registered
+    /// stay registered and keep their readiness.
     pub fn wait_for(&mut self, fds: impl IntoIterator<Item = Arc<OwnedFd>>) -> io::Result<()> {
         let mut before = std::mem::take(&mut self.0);
         for fd in fds {
-            let known = before.iter().position(|known| Arc::ptr_eq(known.get_ref(), &fd));
+            let known = before
+                .iter()
+                .position(|known| Arc::ptr_eq(known.get_ref(), &fd));
             self.0.push(match known {
                 Some(known) => before.swap_remove(known),
                 None => {
-                    // SAFETY: the descriptor is owned, so it stays open as long as it is registered.
+                    // SAFETY: the descriptor is owned, so it stays open as long as it is
+                    // registered.
                     unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }
                         .map_err(io::Error::from)?
                 }
@@ -37,13 +40,15 @@ impl Waiter {
         Ok(())
     }
 
-    /// Waits until any ring becomes readable. A ring that has become readable since the last call counts.
+    /// Waits until any ring becomes readable. A ring that has become readable since the last call
+    /// counts.
     pub async fn readable(&self) {
         std::future::poll_fn(|context| {
             let mut any = Poll::Pending;
             for fd in &self.0 {
                 if let Poll::Ready(ready) = fd.poll_read_ready(context) {
-                    // The readiness is cleared before the ring is read: a later event sets it again.
+                    // The readiness is cleared before the ring is read: a later event sets it
+                    // again.
                     ready.into_iter().for_each(|mut guard| guard.clear_ready());
                     any = Poll::Ready(());
                 }

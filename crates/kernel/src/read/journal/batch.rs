@@ -1,6 +1,7 @@
-//! The batch that is under way: keys, values, their number and the cursor of one `BPF_MAP_LOOKUP_AND_DELETE_BATCH`, all
-//! in a pinned array map. The kernel writes them within the call, which a killed process still completes: the next
-//! process that opens the map knows which entries the call has moved, if any.
+//! The batch that is under way: keys, values, their number and the cursor of one
+//! `BPF_MAP_LOOKUP_AND_DELETE_BATCH`, all in a pinned array map. The kernel writes them within the
+//! call, which a killed process still completes: the next process that opens the map knows which
+//! entries the call has moved, if any.
 //!
 //! | offset | content |
 //! |---|---|
@@ -28,8 +29,8 @@ const ROOM: usize = 80;
 const FROM: usize = 88;
 const TO: usize = 96;
 const KEYS: usize = 128;
-/// The value of `TO` before a call. A call that moves entries replaces it with the number of a bucket, and no hash has
-/// so many buckets.
+/// The value of `TO` before a call. A call that moves entries replaces it with the number of a
+/// bucket, and no hash has so many buckets.
 const UNWRITTEN: u64 = u32::MAX as u64;
 
 #[derive(Debug)]
@@ -53,26 +54,38 @@ impl Batch {
     pub fn create(pin: &Path, shape: JournalShape, room: usize) -> io::Result<Self> {
         let bytes = values(shape, room) + room * shape.value;
         let map = create(bytes)?;
-        let batch =
-            Self { memory: Mapping::new(map.as_fd(), 0, bytes, MappingAccess::ReadWrite)?, shape, room };
+        let batch = Self {
+            memory: Mapping::new(map.as_fd(), 0, bytes, MappingAccess::ReadWrite)?,
+            shape,
+            room,
+        };
         batch.set(ROOM, room as u64);
         object::obj_pin(map.as_fd(), pin)?;
         Ok(batch)
     }
 
-    /// Maps the batch that an earlier process has made; `None` if `map` is not a batch for rows of this shape.
+    /// Maps the batch that an earlier process has made; `None` if `map` is not a batch for rows of
+    /// this shape.
     pub fn adopt(map: &OwnedFd, shape: JournalShape) -> io::Result<Option<Self>> {
-        let Some(bytes) = size(map)?.filter(|bytes| *bytes >= KEYS) else { return Ok(None) };
+        let Some(bytes) = size(map)?.filter(|bytes| *bytes >= KEYS) else {
+            return Ok(None);
+        };
         let memory = Mapping::new(map.as_fd(), 0, bytes, MappingAccess::ReadWrite)?;
         let room = usize::try_from(memory.u64(ROOM).load(Ordering::SeqCst)).unwrap_or(usize::MAX);
-        let needed = room.checked_mul(shape.row()).map(|rows| rows.saturating_add(KEYS));
-        let fits =
-            needed.is_some_and(|needed| needed <= bytes) && values(shape, room) + room * shape.value <= bytes;
-        Ok(fits.then_some(Self { memory, shape, room }))
+        let needed = room
+            .checked_mul(shape.row())
+            .map(|rows| rows.saturating_add(KEYS));
+        let fits = needed.is_some_and(|needed| needed <= bytes)
+            && values(shape, room) + room * shape.value <= bytes;
+        Ok(fits.then_some(Self {
+            memory,
+            shape,
+            room,
+        }))
     }
 
-    /// Moves entries out of the hash `map`, as many as fit, beginning with the bucket `cursor`. The journal has
-    /// `before` rows.
+    /// Moves entries out of the hash `map`, as many as fit, beginning with the bucket `cursor`. The
+    /// journal has `before` rows.
     pub fn take(&mut self, map: BorrowedFd<'_>, before: usize, cursor: usize) -> io::Result<()> {
         batch::map_take_batch(self.prepare(map, before, cursor))
     }
@@ -96,28 +109,44 @@ impl Batch {
             ..BatchAttr::default()
         };
         #[expect(clippy::cast_ptr_alignment, reason = "a mapping begins a page")]
-        // SAFETY: aligned, as the mapping begins a page, and long enough; the kernel writes there within the call that
-        // the reference is passed to.
+        // SAFETY: aligned, as the mapping begins a page, and long enough; the kernel writes there
+        // within the call that the reference is passed to.
         let shared = unsafe { &mut *memory.cast::<BatchAttr>() };
         *shared = attr;
         self.set(UNDER_WAY, 1);
         shared
     }
 
-    /// Returns the entries that the last call has moved; `None` if these entries are already rows of the journal.
+    /// Returns the entries that the last call has moved; `None` if these entries are already rows
+    /// of the journal.
     pub fn moved(&self) -> Option<Moved> {
         let number = |offset| self.memory.u64(offset).load(Ordering::SeqCst) as usize;
         if number(UNDER_WAY) == 0 {
             return None;
         }
         let cursor = Some(number(TO)).filter(|cursor| *cursor as u64 != UNWRITTEN);
-        let count = self.memory.u32(std::mem::offset_of!(BatchAttr, count)).load(Ordering::SeqCst) as usize;
-        let count = if cursor.is_some() { count.min(self.room) } else { 0 };
+        let count = self
+            .memory
+            .u32(std::mem::offset_of!(BatchAttr, count))
+            .load(Ordering::SeqCst) as usize;
+        let count = if cursor.is_some() {
+            count.min(self.room)
+        } else {
+            0
+        };
         // SAFETY: only calls write there, and none is under way.
         let bytes = |offset, size| unsafe { self.memory.bytes(offset, count * size) }.to_vec();
         let keys = bytes(KEYS, self.shape.key);
         let values = bytes(values(self.shape, self.room), self.shape.value);
-        Some(Moved { before: number(BEFORE), rows: RawTable { keys, values, ..RawTable::default() }, cursor })
+        Some(Moved {
+            before: number(BEFORE),
+            rows: RawTable {
+                keys,
+                values,
+                ..RawTable::default()
+            },
+            cursor,
+        })
     }
 
     /// Records that the moved entries are rows of the journal.

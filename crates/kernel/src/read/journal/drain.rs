@@ -20,14 +20,17 @@ use crate::sys::map;
 use twinprobe_faults::crash;
 
 impl MetricMap {
-    /// Moves the content into the journal in `directory`, which survives a crash of this process. After an error or a
-    /// crash, the next call continues the work; once the map has been walked to its end, a call moves nothing.
+    /// Moves the content into the journal in `directory`, which survives a crash of this process.
+    /// After an error or a crash, the next call continues the work; once the map has been walked to
+    /// its end, a call moves nothing.
     pub fn drain_into(&self, directory: &Path) -> Result<(), KernelError> {
         if let Self::Table(table) = self
             && table.layout.kind.family() == MapFamily::Nested
         {
             let mut drain = |id, inner| {
-                Self::Table(inner).drain_into(&of_inner(directory, id)).map(|()| RawTable::default())
+                Self::Table(inner)
+                    .drain_into(&of_inner(directory, id))
+                    .map(|()| RawTable::default())
             };
             return nested::each(table, &mut |_| ControlFlow::Continue(()), &mut drain).map(drop);
         }
@@ -55,7 +58,9 @@ impl MetricMap {
                 let mut seen = std::collections::BTreeSet::new();
                 // An inner map in two slots is shown in the first one.
                 nested::each(table, sink, &mut |id, inner| match seen.insert(id) {
-                    true => collect(|sink| Self::Table(inner).read_drained(&of_inner(directory, id), sink)),
+                    true => collect(|sink| {
+                        Self::Table(inner).read_drained(&of_inner(directory, id), sink)
+                    }),
                     false => Ok(RawTable::default()),
                 })
             }
@@ -69,8 +74,9 @@ impl MetricMap {
     }
 
     fn journal(&self, directory: &Path) -> Result<Journal, KernelError> {
-        Journal::open(directory, self.layout())
-            .map_err(|error| KernelError::new("opening the journal", self.layout().kind.name(), error))
+        Journal::open(directory, self.layout()).map_err(|error| {
+            KernelError::new("opening the journal", self.layout().kind.name(), error)
+        })
     }
 }
 
@@ -82,7 +88,8 @@ fn unprepared(map: &MapTable) -> impl Fn(io::Error) -> KernelError {
     |error| map.error("preparation of the journal", error)
 }
 
-/// Pops all values, but at most as many as the map has room for: packets may push values as fast as they are popped.
+/// Pops all values, but at most as many as the map has room for: packets may push values as fast as
+/// they are popped.
 pub fn pop_all(map: &MapTable, journal: &mut Journal) -> Result<(), KernelError> {
     while journal.len() < map.max_entries && journal.pop(map)? {}
     Ok(())
@@ -91,7 +98,8 @@ pub fn pop_all(map: &MapTable, journal: &mut Journal) -> Result<(), KernelError>
 fn take_batches(map: &MapTable, journal: &mut Journal) -> Result<(), KernelError> {
     // A map without entries gets no journal, because a journal costs several maps in the kernel.
     let mut key = vec![0; map.key_size()];
-    let any = map::map_next_key(map.fd(), None, &mut key).map_err(|error| map.error("key walk", error))?;
+    let any = map::map_next_key(map.fd(), None, &mut key)
+        .map_err(|error| map.error("key walk", error))?;
     if journal.segments.is_empty() && !any {
         return Ok(());
     }
@@ -100,14 +108,17 @@ fn take_batches(map: &MapTable, journal: &mut Journal) -> Result<(), KernelError
     loop {
         journal.settle_batch().map_err(unprepared(map))?;
         let (before, cursor) = (journal.len(), journal.word(SegmentWord::Cursor));
-        let outcome = journal.batch(room).map_err(unprepared(map))?.take(map.fd(), before, cursor);
+        let outcome = journal
+            .batch(room)
+            .map_err(unprepared(map))?
+            .take(map.fd(), before, cursor);
         crash::point("moved");
         journal.settle_batch().map_err(unprepared(map))?;
         let Err(error) = outcome else { continue };
         match error.raw_os_error() {
             Some(libc::ENOENT) => return Ok(()),
-            // The next bucket has more entries than `room`. No bucket has more entries than the map, so `room` is
-            // doubled only a few times.
+            // The next bucket has more entries than `room`. No bucket has more entries than the
+            // map, so `room` is doubled only a few times.
             Some(libc::ENOSPC) if room <= map.max_entries => room *= 2,
             Some(libc::EINTR) => {}
             _ => return Err(map.error("batch lookup", error)),
@@ -115,12 +126,12 @@ fn take_batches(map: &MapTable, journal: &mut Journal) -> Result<(), KernelError
     }
 }
 
-/// Moves the map into the journal, chunk by chunk: each chunk is copied into the journal, marked as started, reset in
-/// the map, and marked as done.
+/// Moves the map into the journal, chunk by chunk: each chunk is copied into the journal, marked as
+/// started, reset in the map, and marked as done.
 fn copy_and_reset(map: &MapTable, journal: &mut Journal) -> Result<(), KernelError> {
     journal.reset_started(map)?;
-    // After an interrupted walk, entries that are rows already are left out: their counts since then belong
-    // to the next window.
+    // After an interrupted walk, entries that are rows already are left out: their counts since
+    // then belong to the next window.
     let mut known = (!journal.is_empty()).then(|| SeenKeys::new(map.key_size()));
     if let Some(known) = &mut known {
         let _ = journal.read(&mut |chunk| {
@@ -134,14 +145,21 @@ fn copy_and_reset(map: &MapTable, journal: &mut Journal) -> Result<(), KernelErr
     let mut sink = |chunk: &mut RawTable| {
         let new = known.as_mut().map(|known| {
             let mut new = RawTable::default();
-            for (key, value) in chunk.entries(&map.layout).filter(|(key, _)| known.insert(key)) {
+            for (key, value) in chunk
+                .entries(&map.layout)
+                .filter(|(key, _)| known.insert(key))
+            {
                 new.keys.extend_from_slice(key);
                 new.values.extend_from_slice(value);
             }
             new
         });
-        // The previous chunk is reset only now: the walk has passed it, so that the reset does not disturb the walk.
-        match journal.reset_started(map).and_then(|()| journal.start(map, new.as_ref().unwrap_or(chunk))) {
+        // The previous chunk is reset only now: the walk has passed it, so that the reset does not
+        // disturb the walk.
+        match journal
+            .reset_started(map)
+            .and_then(|()| journal.start(map, new.as_ref().unwrap_or(chunk)))
+        {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
                 failed = Some(error);
@@ -154,8 +172,8 @@ fn copy_and_reset(map: &MapTable, journal: &mut Journal) -> Result<(), KernelErr
     journal.reset_started(map)
 }
 
-/// Moves a variable into the journal word by word. So an addition by a program to an aligned number is either in this
-/// window or in the next window.
+/// Moves a variable into the journal word by word. So an addition by a program to an aligned number
+/// is either in this window or in the next window.
 fn swap(variable: &Variable, journal: &mut Journal) -> Result<(), KernelError> {
     let write = |after, journal: &mut Journal| {
         let mut written = Ok(());
@@ -191,7 +209,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Resets the entries of the rows that are started but not done. A second reset after a crash does no harm.
+    /// Resets the entries of the rows that are started but not done. A second reset after a crash
+    /// does no harm.
     pub fn reset_started(&mut self, map: &MapTable) -> Result<(), KernelError> {
         let (done, started) = (self.len(), self.word(SegmentWord::Started));
         if done == started {
@@ -200,7 +219,11 @@ impl Journal {
         let mut result = Ok(());
         let _ = self.read_range(done, started, &mut |rows| {
             result = map.reset(rows);
-            if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if result.is_ok() {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
         });
         result?;
         crash::point("emptied");
@@ -210,7 +233,9 @@ impl Journal {
 
     /// Moves the head of the queue or stack into the journal. Returns false if the map is empty.
     pub fn pop(&mut self, map: &MapTable) -> Result<bool, KernelError> {
-        if !map::map_lookup(map.fd(), &[], &mut self.head).map_err(|error| map.error("look-up", error))? {
+        if !map::map_lookup(map.fd(), &[], &mut self.head)
+            .map_err(|error| map.error("look-up", error))?
+        {
             return Ok(false);
         }
         let place = self.prepare().map_err(unprepared(map))?;
@@ -225,12 +250,16 @@ impl Journal {
         popped.map_err(|error| map.error("pop", error))
     }
 
-    /// Stores the head as the expected value, and its complement in the row that will get the value. Returns the
-    /// segment and the slot of this row.
+    /// Stores the head as the expected value, and its complement in the row that will get the
+    /// value. Returns the segment and the slot of this row.
     pub fn prepare(&mut self) -> io::Result<(usize, usize)> {
         let place = self.room(self.len())?;
         self.segments[0].expected().copy_from_slice(&self.head);
-        for (slot, byte) in self.segments[place.0].slot(place.1).iter_mut().zip(&self.head) {
+        for (slot, byte) in self.segments[place.0]
+            .slot(place.1)
+            .iter_mut()
+            .zip(&self.head)
+        {
             *slot = !byte;
         }
         Ok(place)

@@ -29,7 +29,11 @@ pub fn read(map: &MapTable, sink: &mut Sink<'_>) -> ReadResult {
 }
 
 fn hand_on(rows: &mut RawTable, sink: &mut Sink<'_>) -> ControlFlow<()> {
-    let flow = if rows.is_empty() { ControlFlow::Continue(()) } else { sink(rows) };
+    let flow = if rows.is_empty() {
+        ControlFlow::Continue(())
+    } else {
+        sink(rows)
+    };
     rows.clear();
     flow
 }

@@ -9,8 +9,8 @@
 //! | 64 | for maps that are popped: the expected value of the row that was started last |
 //! | then | rows: key and value |
 //!
-//! Further segments contain only rows. Each has up to twice the size of the one before, and none is ever moved, so that
-//! the number of a row determines its place.
+//! Further segments contain only rows. Each has up to twice the size of the one before, and none is
+//! ever moved, so that the number of a row determines its place.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,13 +28,13 @@ const MAGIC: u64 = u64::from_le_bytes(*b"tpjourn1");
 const HEAD: [usize; 4] = [0, 8, 16, 40];
 const EXPECTED: usize = 64;
 
-/// The size of the first segment, in bytes. Each further one has twice the size of the one before, up to [`DOUBLINGS`]
-/// times.
+/// The size of the first segment, in bytes. Each further one has twice the size of the one before,
+/// up to [`DOUBLINGS`] times.
 const FIRST_BYTES: usize = 64 << 10;
 const DOUBLINGS: usize = 8;
 
-/// The size of an element, in bytes. Older kernels refuse array maps with elements of some megabytes, but not with many
-/// small ones.
+/// The size of an element, in bytes. Older kernels refuse array maps with elements of some
+/// megabytes, but not with many small ones.
 const ELEMENT: usize = size_of::<u64>();
 
 /// The kind of the map that a journal's rows come from, and the sizes of key and value in bytes.
@@ -49,8 +49,8 @@ pub struct JournalShape {
 /// A number in the first segment.
 #[derive(Clone, Copy, Debug)]
 pub enum SegmentWord {
-    /// The number of rows that are started. They are complete, but the map may still have their entries, and the pop of
-    /// the last row may not have happened.
+    /// The number of rows that are started. They are complete, but the map may still have their
+    /// entries, and the pop of the last row may not have happened.
     Started = 24,
     /// The number of rows that are complete and whose entries the map no longer has.
     Done = 32,
@@ -71,7 +71,11 @@ pub struct Segment {
 
 impl JournalShape {
     fn start(self, index: usize) -> usize {
-        if index == 0 { (EXPECTED + self.row()).next_multiple_of(EXPECTED) } else { 0 }
+        if index == 0 {
+            (EXPECTED + self.row()).next_multiple_of(EXPECTED)
+        } else {
+            0
+        }
     }
 
     fn bytes(self, index: usize) -> usize {
@@ -91,7 +95,8 @@ impl JournalShape {
 }
 
 impl Segment {
-    /// Makes a segment. The segment is pinned after it is complete, so that a crash leaves no incomplete segment.
+    /// Makes a segment. The segment is pinned after it is complete, so that a crash leaves no
+    /// incomplete segment.
     pub fn create(pin: &Path, shape: JournalShape, index: usize) -> io::Result<Self> {
         let map = create(shape.bytes(index))?;
         let segment = Self::map(&map, shape, index)?;
@@ -104,18 +109,23 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Maps a segment that an earlier process has pinned. The inner error is the reason why `map` is not a segment of
-    /// this shape.
-    pub fn adopt(map: &OwnedFd, shape: JournalShape, index: usize) -> io::Result<Result<Self, String>> {
+    /// Maps a segment that an earlier process has pinned. The inner error is the reason why `map`
+    /// is not a segment of this shape.
+    pub fn adopt(
+        map: &OwnedFd,
+        shape: JournalShape,
+        index: usize,
+    ) -> io::Result<Result<Self, String>> {
         let Some(bytes) = size(map)?.filter(|bytes| *bytes >= EXPECTED) else {
             return Ok(Err(format!("segment {index} is another map")));
         };
-        // The head is checked first, because it gives a better reason than the size: a segment of another shape may be
-        // too short.
+        // The head is checked first, because it gives a better reason than the size: a segment of
+        // another shape may be too short.
         let short = bytes < shape.bytes(index);
         if index == 0 {
             let head = Mapping::new(map.as_fd(), 0, EXPECTED, MappingAccess::Read)?;
-            let [magic, kind, row, key] = HEAD.map(|offset| head.u64(offset).load(Ordering::Relaxed));
+            let [magic, kind, row, key] =
+                HEAD.map(|offset| head.u64(offset).load(Ordering::Relaxed));
             if magic != MAGIC {
                 return Ok(Err("it does not begin like a journal".into()));
             }
@@ -134,7 +144,12 @@ impl Segment {
     fn map(map: &OwnedFd, shape: JournalShape, index: usize) -> io::Result<Self> {
         let (start, bytes) = (shape.start(index), shape.bytes(index));
         let memory = Mapping::new(map.as_fd(), 0, bytes, MappingAccess::ReadWrite)?;
-        Ok(Self { memory, shape, start, slots: (bytes - start) / shape.row().max(1) })
+        Ok(Self {
+            memory,
+            shape,
+            start,
+            slots: (bytes - start) / shape.row().max(1),
+        })
     }
 
     pub const fn slots(&self) -> usize {
@@ -143,8 +158,9 @@ impl Segment {
 
     pub fn slot(&mut self, slot: usize) -> &mut [u8] {
         let offset = self.start + slot * self.shape.row();
-        // SAFETY: the daemon's lock keeps other processes out, no program uses the map, and nothing else in this
-        // process has it mapped. The kernel writes there if a call gets this reference.
+        // SAFETY: the daemon's lock keeps other processes out, no program uses the map, and nothing
+        // else in this process has it mapped. The kernel writes there if a call gets this
+        // reference.
         unsafe { self.memory.bytes_mut(offset, self.shape.row()) }
     }
 
@@ -166,7 +182,9 @@ impl Segment {
 
     /// Stores a number, after everything that was written before.
     pub fn set(&self, word: SegmentWord, number: usize) {
-        self.memory.u64(word as usize).store(number as u64, Ordering::SeqCst);
+        self.memory
+            .u64(word as usize)
+            .store(number as u64, Ordering::SeqCst);
     }
 }
 
@@ -174,7 +192,10 @@ impl Segment {
 pub fn create(bytes: usize) -> io::Result<OwnedFd> {
     let elements = u32::try_from(bytes.div_ceil(ELEMENT)).map_err(io::Error::other)?;
     let array = MapCreate::array("tp_journal", ELEMENT, elements);
-    map::map_create(&MapCreate { flags: BPF_F_MMAPABLE, ..array })
+    map::map_create(&MapCreate {
+        flags: BPF_F_MMAPABLE,
+        ..array
+    })
 }
 
 /// Returns the size of a map, in bytes; `None` if the map is not of the kind that [`create`] makes.

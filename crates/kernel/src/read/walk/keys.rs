@@ -13,19 +13,24 @@ use crate::sys::map;
 pub fn read(map: &MapTable, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
     let mut rows = RawTable::default();
     let result = walk(map, after, &mut rows, sink);
-    // The rest of the rows is handed on even after an error, because a reset has taken them out of the map.
-    let flow = if rows.is_empty() { ControlFlow::Continue(()) } else { sink(&mut rows) };
+    // The rest of the rows is handed on even after an error, because a reset has taken them out of
+    // the map.
+    let flow = if rows.is_empty() {
+        ControlFlow::Continue(())
+    } else {
+        sink(&mut rows)
+    };
     result.map(|walked| if walked.is_break() { walked } else { flow })
 }
 
-/// Returns the number of steps after which a walk ends, even if programs make it start again and again: twice the
-/// number for a full map.
+/// Returns the number of steps after which a walk ends, even if programs make it start again and
+/// again: twice the number for a full map.
 pub fn limit(map: &MapTable) -> usize {
     map.max_entries.saturating_mul(2)
 }
 
-/// Reads every key once. If the next key is deleted during the walk, the walk starts again and skips the keys that
-/// it has read before.
+/// Reads every key once. If the next key is deleted during the walk, the walk starts again and
+/// skips the keys that it has read before.
 fn walk(map: &MapTable, after: AfterRead, rows: &mut RawTable, sink: &mut Sink<'_>) -> ReadResult {
     let mut seen = SeenKeys::new(map.key_size());
     let mut value = vec![0; map.value_stride()];
@@ -35,7 +40,8 @@ fn walk(map: &MapTable, after: AfterRead, rows: &mut RawTable, sink: &mut Sink<'
         if !more {
             break;
         }
-        // The next key is looked up before this key is deleted, or the walk would start again for every entry.
+        // The next key is looked up before this key is deleted, or the walk would start again for
+        // every entry.
         more = next_key(map, Some(&key), &mut next)?;
         if seen.insert(&key) {
             let found = match after {
@@ -63,8 +69,8 @@ fn next_key(map: &MapTable, key: Option<&[u8]>, next: &mut [u8]) -> Result<bool,
     map::map_next_key(map.fd(), key, next).map_err(|error| map.error("key walk", error))
 }
 
-/// Reads and deletes an entry: in one call if the map type has that operation, or else in two calls. Returns false
-/// if the entry does not exist.
+/// Reads and deletes an entry: in one call if the map type has that operation, or else in two
+/// calls. Returns false if the entry does not exist.
 fn take(map: &MapTable, key: &[u8], value: &mut [u8]) -> std::io::Result<bool> {
     if map.access.operations.lookup_and_delete {
         return map::map_lookup_and_delete(map.fd(), key, value);
@@ -74,8 +80,8 @@ fn take(map: &MapTable, key: &[u8], value: &mut [u8]) -> std::io::Result<bool> {
 
 pub const SMALL: usize = size_of::<u128>();
 
-/// A set of keys of one size. Keys come from packets, so the hash must be one whose collisions senders can't
-/// produce.
+/// A set of keys of one size. Keys come from packets, so the hash must be one whose collisions
+/// senders can't produce.
 pub enum SeenKeys {
     /// Keys of up to 16 bytes, padded with zeros, which need no allocation each.
     Small(HashSet<u128>),
@@ -84,7 +90,11 @@ pub enum SeenKeys {
 
 impl SeenKeys {
     pub fn new(key_size: usize) -> Self {
-        if key_size <= SMALL { Self::Small(HashSet::new()) } else { Self::Large(HashSet::new()) }
+        if key_size <= SMALL {
+            Self::Small(HashSet::new())
+        } else {
+            Self::Large(HashSet::new())
+        }
     }
 
     /// Adds `key`, and tells whether it is new.

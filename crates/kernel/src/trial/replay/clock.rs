@@ -1,5 +1,5 @@
-//! The clock of a replayed program. Each call of a helper function that reads a clock of the kernel is replaced by a load
-//! of the word that holds the time of the packet.
+//! The clock of a replayed program. Each call of a helper function that reads a clock of the kernel
+//! is replaced by a load of the word that holds the time of the packet.
 
 use std::os::fd::BorrowedFd;
 
@@ -25,12 +25,14 @@ const CLOCKS: [Id; 4] = [
 pub enum NotReplayed {
     #[error(transparent)]
     TooLong(#[from] TooLong),
-    #[error("bpf_clone_redirect would send packets of the capture, and a replay sends none; leave it out")]
+    #[error(
+        "bpf_clone_redirect would send packets of the capture, and a replay sends none; leave it out"
+    )]
     Sends,
 }
 
-/// Returns `function` with the bound `instructions`, changed to read the clock from the beginning of the array map
-/// `time`.
+/// Returns `function` with the bound `instructions`, changed to read the clock from the beginning
+/// of the array map `time`.
 pub fn follow(
     function: &Function,
     instructions: &[bpf_insn],
@@ -40,14 +42,19 @@ pub fn follow(
         let is_helper = insn.code == CALL && insn.src_reg() == 0;
         is_helper && CLOCKS.iter().any(|clock| *clock as i32 == insn.imm)
     };
-    let sends = |insn: &bpf_insn| (insn.code, insn.src_reg(), insn.imm) == (CALL, 0, CLONE_REDIRECT);
+    let sends =
+        |insn: &bpf_insn| (insn.code, insn.src_reg(), insn.imm) == (CALL, 0, CLONE_REDIRECT);
     if instructions.iter().any(sends) {
         return Err(NotReplayed::Sends);
     }
     let [first, second] = asm::load_map_value(0, time, 0);
     let load = [first, second, asm::load_u64(0, 0, 0)];
     let change = |_, insn: &bpf_insn| {
-        if reads_clock(insn) { Rewriting::Replace(load.to_vec()) } else { Rewriting::Keep }
+        if reads_clock(insn) {
+            Rewriting::Replace(load.to_vec())
+        } else {
+            Rewriting::Keep
+        }
     };
     Ok(rewrite(function, instructions, change)?)
 }

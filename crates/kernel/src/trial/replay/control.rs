@@ -1,4 +1,5 @@
-//! The memory through which a driver gets packets: an array map of one value that this process has mapped.
+//! The memory through which a driver gets packets: an array map of one value that this process has
+//! mapped.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -19,12 +20,14 @@ use aya_obj::generated::BPF_F_MMAPABLE;
 use crate::sys::map::{self, MapCreate};
 use crate::sys::mapping::{Mapping, MappingAccess};
 
-/// The number of packets in one run. Each packet takes a tail call, and the kernel allows 33, one more than this.
+/// The number of packets in one run. Each packet takes a tail call, and the kernel allows 33, one
+/// more than this.
 pub const BATCH: usize = 32;
-/// The longest packet that a driver takes, in bytes. The kernel lets a TC program make a packet no longer than about
-/// this (`SKB_MAX_ALLOC`).
+/// The longest packet that a driver takes, in bytes. The kernel lets a TC program make a packet no
+/// longer than about this (`SKB_MAX_ALLOC`).
 pub const LONGEST: usize = 16 << 10;
-/// The offsets at which a packet may begin, in bytes: below a power of two, so that an offset can be masked.
+/// The offsets at which a packet may begin, in bytes: below a power of two, so that an offset can
+/// be masked.
 pub const ROOM: usize = 128 << 10;
 
 pub const NEXT: usize = 8;
@@ -34,8 +37,8 @@ pub const DONE: usize = 24;
 pub const RECORDS: usize = 64;
 /// The size of a record.
 pub const RECORD: usize = 32;
-/// The parts of a record: the time of the packet, its offset in the data, its length, its type (`PACKET_HOST`, ...), and
-/// whether the program has seen the packet.
+/// The parts of a record: the time of the packet, its offset in the data, its length, its type
+/// (`PACKET_HOST`, ...), and whether the program has seen the packet.
 pub const TIME: usize = 0;
 pub const OFFSET: usize = 8;
 pub const LENGTH: usize = 12;
@@ -55,7 +58,10 @@ pub struct Control {
 impl Control {
     pub fn new() -> io::Result<Self> {
         let array = MapCreate::array("tp_replay", SIZE, 1);
-        let map = map::map_create(&MapCreate { flags: BPF_F_MMAPABLE, ..array })?;
+        let map = map::map_create(&MapCreate {
+            flags: BPF_F_MMAPABLE,
+            ..array
+        })?;
         let memory = Mapping::new(map.as_fd(), 0, SIZE, MappingAccess::ReadWrite)?;
         Ok(Self { map, memory })
     }
@@ -69,12 +75,17 @@ impl Control {
         self.memory.u64(0).store(time_ns, Ordering::Relaxed);
     }
 
-    /// Prepares a run with this number of records. `tag` is a VLAN tag: its protocol in network order, and its content.
+    /// Prepares a run with this number of records. `tag` is a VLAN tag: its protocol in network
+    /// order, and its content.
     pub fn start(&self, records: usize, tag: [u16; 2]) {
         self.memory.u32(NEXT).store(0, Ordering::Relaxed);
-        self.memory.u32(COUNT).store(records as u32, Ordering::Relaxed);
+        self.memory
+            .u32(COUNT)
+            .store(records as u32, Ordering::Relaxed);
         self.memory.u32(TAG).store(tag[0].into(), Ordering::Relaxed);
-        self.memory.u32(TAG + 4).store(tag[1].into(), Ordering::Relaxed);
+        self.memory
+            .u32(TAG + 4)
+            .store(tag[1].into(), Ordering::Relaxed);
     }
 
     /// Prepares a packet for the program of an interface.
@@ -90,19 +101,31 @@ impl Control {
     /// Writes the record `index`.
     pub fn set_record(&self, index: usize, time_ns: u64, offset: usize, length: usize, kind: u32) {
         let record = RECORDS + index * RECORD;
-        self.memory.u64(record + TIME).store(time_ns, Ordering::Relaxed);
-        self.memory.u32(record + OFFSET).store(offset as u32, Ordering::Relaxed);
-        self.memory.u32(record + LENGTH).store(length as u32, Ordering::Relaxed);
-        self.memory.u32(record + KIND).store(kind, Ordering::Relaxed);
+        self.memory
+            .u64(record + TIME)
+            .store(time_ns, Ordering::Relaxed);
+        self.memory
+            .u32(record + OFFSET)
+            .store(offset as u32, Ordering::Relaxed);
+        self.memory
+            .u32(record + LENGTH)
+            .store(length as u32, Ordering::Relaxed);
+        self.memory
+            .u32(record + KIND)
+            .store(kind, Ordering::Relaxed);
         self.memory.u32(record + SEEN).store(0, Ordering::Relaxed);
     }
 
     /// Tells whether the program has seen the packet of the record `index`.
     pub fn is_seen(&self, index: usize) -> bool {
-        self.memory.u32(RECORDS + index * RECORD + SEEN).load(Ordering::Relaxed) != 0
+        self.memory
+            .u32(RECORDS + index * RECORD + SEEN)
+            .load(Ordering::Relaxed)
+            != 0
     }
 
-    /// Writes the pieces of a packet to `offset` of the data, and zeros after them until the packet has its `length`.
+    /// Writes the pieces of a packet to `offset` of the data, and zeros after them until the packet
+    /// has its `length`.
     pub fn set_packet(&mut self, offset: usize, pieces: [&[u8]; 2], length: usize) {
         // SAFETY: the map is this process's own, and no program that uses it runs now.
         let room = unsafe { self.memory.bytes_mut(DATA + offset, length) };

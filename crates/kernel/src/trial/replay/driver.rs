@@ -1,8 +1,10 @@
-//! The program that passes packets to a probe: one call of `BPF_PROG_TEST_RUN` serves up to [`BATCH`] packets. A call
-//! of any program takes about a microsecond, and several runs of an XDP program in one call wait for grace periods.
+//! The program that passes packets to a probe: one call of `BPF_PROG_TEST_RUN` serves up to
+//! [`BATCH`] packets. A call of any program takes about a microsecond, and several runs of an XDP
+//! program in one call wait for grace periods.
 //!
-//! For each record the driver makes its own frame as long as the packet, copies the packet into the frame, and calls
-//! the probe by a tail call in a subprogram, from which the probe returns to the driver.
+//! For each record the driver makes its own frame as long as the packet, copies the packet into the
+//! frame, and calls the probe by a tail call in a subprogram, from which the probe returns to the
+//! driver.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -38,8 +40,8 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Loads a driver for `probe`. Fails if the kernel lacks a feature that a driver needs: XDP frames that
-    /// can be written to by a helper (Linux 5.18), tail calls in subprograms.
+    /// Loads a driver for `probe`. Fails if the kernel lacks a feature that a driver needs: XDP
+    /// frames that can be written to by a helper (Linux 5.18), tail calls in subprograms.
     pub fn load(
         hook: Hook,
         xdp: XdpKind,
@@ -56,13 +58,24 @@ impl Driver {
         let program = ProgLoad::new("tp_replay", hook.kind(), &instructions);
         let program = prog::prog_load(
             &programs::of_kind(
-                ProgLoad { btf: Some(btf.as_fd()), func_info: debug.records(), ..program },
+                ProgLoad {
+                    btf: Some(btf.as_fd()),
+                    func_info: debug.records(),
+                    ..program
+                },
                 xdp,
             ),
             None,
         )?;
-        map::map_update(slots.as_fd(), &0_u32.to_ne_bytes(), &probe.as_raw_fd().to_ne_bytes())?;
-        Ok(Self { program, _slots: slots })
+        map::map_update(
+            slots.as_fd(),
+            &0_u32.to_ne_bytes(),
+            &probe.as_raw_fd().to_ne_bytes(),
+        )?;
+        Ok(Self {
+            program,
+            _slots: slots,
+        })
     }
 
     /// Runs the driver on a frame of its own, which begins with `frame`.
@@ -71,9 +84,13 @@ impl Driver {
     }
 }
 
-/// Returns the instructions, and the indices at which the two functions begin. R6 is the context, and R7 the control
-/// memory.
-fn build(hook: Hook, control: BorrowedFd<'_>, slots: BorrowedFd<'_>) -> (Vec<bpf_insn>, Vec<usize>) {
+/// Returns the instructions, and the indices at which the two functions begin. R6 is the context,
+/// and R7 the control memory.
+fn build(
+    hook: Hook,
+    control: BorrowedFd<'_>,
+    slots: BorrowedFd<'_>,
+) -> (Vec<bpf_insn>, Vec<usize>) {
     let kind = hook.kind();
     let mut main = vec![asm::mov(6, 1)];
     main.extend(asm::load_map_value(7, control, 0));
@@ -129,27 +146,55 @@ fn one(kind: ProgramKind, control: BorrowedFd<'_>, slots: BorrowedFd<'_>) -> Vec
     fail_if(&mut out, |off| asm::jump_lt_imm(8, 14, off));
     match kind {
         ProgramKind::Xdp => {
-            out.extend([asm::mov(1, 6), asm::call_helper(XDP_GET_BUFF_LEN), asm::mov(2, 8), asm::sub(2, 0)]);
+            out.extend([
+                asm::mov(1, 6),
+                asm::call_helper(XDP_GET_BUFF_LEN),
+                asm::mov(2, 8),
+                asm::sub(2, 0),
+            ]);
             out.extend([asm::mov_imm(0, 0), asm::jump_eq(2, 0, 2)]);
             out.extend([asm::mov(1, 6), asm::call_helper(XDP_ADJUST_TAIL)]);
         }
         ProgramKind::Tc => {
-            out.extend([asm::mov(1, 6), asm::load_u32(2, 9, KIND as i16), asm::call_helper(SKB_CHANGE_TYPE)]);
+            out.extend([
+                asm::mov(1, 6),
+                asm::load_u32(2, 9, KIND as i16),
+                asm::call_helper(SKB_CHANGE_TYPE),
+            ]);
             // Offset 0 of `struct __sk_buff` is the length.
-            out.extend([asm::load_u32(0, 6, 0), asm::mov(2, 8), asm::sub(0, 2), asm::jump_eq(0, 0, 3)]);
-            out.extend([asm::mov(1, 6), asm::mov_imm(3, 0), asm::call_helper(SKB_CHANGE_TAIL)]);
+            out.extend([
+                asm::load_u32(0, 6, 0),
+                asm::mov(2, 8),
+                asm::sub(0, 2),
+                asm::jump_eq(0, 0, 3),
+            ]);
+            out.extend([
+                asm::mov(1, 6),
+                asm::mov_imm(3, 0),
+                asm::call_helper(SKB_CHANGE_TAIL),
+            ]);
         }
     }
     fail_if(&mut out, |off| asm::jump_ne(0, 0, off));
-    out.extend([asm::load_u32(3, 9, OFFSET as i16), asm::and_imm(3, ROOM as i32 - 1)]);
+    out.extend([
+        asm::load_u32(3, 9, OFFSET as i16),
+        asm::and_imm(3, ROOM as i32 - 1),
+    ]);
     out.extend([asm::add(3, 7), asm::add_imm(3, DATA as i32)]);
     out.extend([asm::mov(1, 6), asm::mov_imm(2, 0), asm::mov(4, 8)]);
     match kind {
         ProgramKind::Xdp => out.push(asm::call_helper(XDP_STORE_BYTES)),
-        ProgramKind::Tc => out.extend([asm::mov_imm(5, INVALIDATE_HASH), asm::call_helper(SKB_STORE_BYTES)]),
+        ProgramKind::Tc => out.extend([
+            asm::mov_imm(5, INVALIDATE_HASH),
+            asm::call_helper(SKB_STORE_BYTES),
+        ]),
     }
     fail_if(&mut out, |off| asm::jump_ne(0, 0, off));
-    out.extend([asm::mov_imm(1, 1), asm::store_u32(9, SEEN as i16, 1), asm::mov(1, 6)]);
+    out.extend([
+        asm::mov_imm(1, 1),
+        asm::store_u32(9, SEEN as i16, 1),
+        asm::mov(1, 6),
+    ]);
     out.extend(asm::load_map(2, slots));
     out.extend([asm::mov_imm(3, 0), asm::call_helper(asm::HELPER_TAIL_CALL)]);
     // The driver did not call the program, because the slot was empty.

@@ -18,22 +18,23 @@ use crate::trial::replay::tap::Tap;
 
 /// The shortest packet that the kernel runs a program on: an Ethernet header, in bytes.
 pub const SHORTEST: usize = 14;
-/// The longest packet for which the driver's frame has room in any case, in bytes: a page also holds 256
-/// bytes before the frame, and the kernel's structure after it.
+/// The longest packet for which the driver's frame has room in any case, in bytes: a page also
+/// holds 256 bytes before the frame, and the kernel's structure after it.
 const LONGEST_XDP: usize = 3 << 10;
-/// The longest packet that an interface gets, in bytes. It is about as long as the longest packet that a program for
-/// several buffers can get in a run.
+/// The longest packet that an interface gets, in bytes. It is about as long as the longest packet
+/// that a program for several buffers can get in a run.
 const LONGEST_RECEIVED: usize = 70 << 10;
-/// The size in bytes of a ring that loses no event, although the daemon empties it only after each run.
+/// The size in bytes of a ring that loses no event, although the daemon empties it only after each
+/// run.
 const RING: u64 = (BATCH as u64) << 13;
 const SEED: u64 = 0x2545_f491_4f6c_dd1d;
-/// The time below which a run is short, so that the next run may have twice as many packets. Runs stay short because a
-/// replay can stop only between two runs.
+/// The time below which a run is short, so that the next run may have twice as many packets. Runs
+/// stay short because a replay can stop only between two runs.
 const SHORT: Duration = Duration::from_millis(5);
 /// The size of the frame that a driver begins with, in bytes.
 const FRAME: usize = 64;
-/// The protocols of the VLAN tags that the kernel takes out of a packet before TC programs see it, in the order of
-/// bytes in the packet.
+/// The protocols of the VLAN tags that the kernel takes out of a packet before TC programs see it,
+/// in the order of bytes in the packet.
 const TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 const ADDRESSES: usize = 12;
 const TAG: usize = 4;
@@ -44,8 +45,8 @@ pub struct Lane {
     hook: Hook,
     loaded: LoadedDirection,
     control: Control,
-    /// The program that passes on the packets; `None` on kernels that do not allow such a program. Then each packet
-    /// takes a call of its own.
+    /// The program that passes on the packets; `None` on kernels that do not allow such a program.
+    /// Then each packet takes a call of its own.
     driver: Option<Driver>,
     /// The interface for packets that are too long for a run. It is made for the first such packet.
     interface: LongPacketInterface,
@@ -54,7 +55,8 @@ pub struct Lane {
     most: usize,
     rings: Vec<EventReader>,
     batch: WaitingPackets,
-    /// The state of the random numbers by which packets are sampled. A replay uses the same numbers each time.
+    /// The state of the random numbers by which packets are sampled. A replay uses the same numbers
+    /// each time.
     random: u64,
     pub counts: Counts,
 }
@@ -78,8 +80,8 @@ struct WaitingPackets {
     frame: [u8; FRAME],
 }
 
-/// The fields that all packets of a run share, because only the kernel sets them: the protocol, and the VLAN
-/// tag outside of the packet's bytes.
+/// The fields that all packets of a run share, because only the kernel sets them: the protocol, and
+/// the VLAN tag outside of the packet's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Group {
     protocol: [u8; 2],
@@ -94,10 +96,11 @@ pub struct Counts {
     pub too_short: u64,
     /// The packets that are too long for a run of a program on this kernel.
     pub too_long: u64,
-    /// The packets that a program for packets of a single buffer sees completely only through an interface, while such
-    /// an interface could not be made.
+    /// The packets that a program for packets of a single buffer sees completely only through an
+    /// interface, while such an interface could not be made.
     pub no_interface: u64,
-    /// The packets that the dispatcher would have left out, because the configuration asks for a sample.
+    /// The packets that the dispatcher would have left out, because the configuration asks for a
+    /// sample.
     pub not_sampled: u64,
     /// The events that the program has written to the maps of event metrics.
     pub events: u64,
@@ -109,14 +112,22 @@ impl Lane {
     /// Prepares a program that was loaded with the clock of `control`.
     pub fn new(loaded: LoadedDirection, control: Control) -> Result<Self, KernelError> {
         let attach = loaded.plan.attach;
-        let driver =
-            Driver::load(attach.hook, loaded.plan.kind(), control.map(), loaded.programs.of_twin(0).as_fd());
+        let driver = Driver::load(
+            attach.hook,
+            loaded.plan.kind(),
+            control.map(),
+            loaded.programs.of_twin(0).as_fd(),
+        );
         let driver = driver.inspect_err(|error| {
             tracing::debug!(%error, "packets are replayed one by one");
         });
-        // A program that changes packets would change the frame of the next packet. A program with tail calls of its
-        // own needs all tail calls that the kernel allows for one run.
-        let calls_on = loaded.plan.maps.iter().any(|map| map.spec.map_type == BPF_MAP_TYPE_PROG_ARRAY);
+        // A program that changes packets would change the frame of the next packet. A program with
+        // tail calls of its own needs all tail calls that the kernel allows for one run.
+        let calls_on = loaded
+            .plan
+            .maps
+            .iter()
+            .any(|map| map.spec.map_type == BPF_MAP_TYPE_PROG_ARRAY);
         let alone = attach.verdict == Verdict::Enforce || calls_on;
         let rings = loaded.maps.iter().filter_map(|map| match map {
             TwinMap::Events(map) => Some(map.open()),
@@ -133,7 +144,12 @@ impl Lane {
             interface: LongPacketInterface::NotTried,
             next: 1,
             most: if alone || is_small { 1 } else { BATCH },
-            batch: WaitingPackets { packets: 0, bytes: 0, group: Group::default(), frame: [0; FRAME] },
+            batch: WaitingPackets {
+                packets: 0,
+                bytes: 0,
+                group: Group::default(),
+                frame: [0; FRAME],
+            },
             random: SEED,
             counts: Counts::default(),
         })
@@ -144,9 +160,9 @@ impl Lane {
         &self.loaded
     }
 
-    /// Hands a packet to the program, perhaps together with later ones: see [`Self::flush`]. `length` is the packet's
-    /// length on the link, in bytes: if the capture cut the packet off, zeros take the place of the rest. `time_ns` is
-    /// the time that the program's clock shows.
+    /// Hands a packet to the program, perhaps together with later ones: see [`Self::flush`].
+    /// `length` is the packet's length on the link, in bytes: if the capture cut the packet off,
+    /// zeros take the place of the rest. `time_ns` is the time that the program's clock shows.
     pub fn push(&mut self, time_ns: u64, bytes: &[u8], length: usize) -> io::Result<()> {
         if length < SHORTEST {
             self.counts.too_short += 1;
@@ -166,14 +182,21 @@ impl Lane {
             self.flush()?;
             return self.run_alone(time_ns, bytes, length);
         }
-        let (group, pieces) = if is_tc { split(bytes) } else { (Group::default(), [bytes, &[][..]]) };
+        let (group, pieces) = if is_tc {
+            split(bytes)
+        } else {
+            (Group::default(), [bytes, &[][..]])
+        };
         let length = length.max(bytes.len()) - (bytes.len() - pieces[0].len() - pieces[1].len());
         if length > longest {
             self.counts.too_long += 1;
             return Ok(());
         }
         let batch = &self.batch;
-        if batch.packets >= self.next || batch.bytes >= ROOM || batch.packets > 0 && batch.group != group {
+        if batch.packets >= self.next
+            || batch.bytes >= ROOM
+            || batch.packets > 0 && batch.group != group
+        {
             self.flush()?;
         }
         let batch = &mut self.batch;
@@ -192,7 +215,8 @@ impl Lane {
             (ProgramKind::Tc, Direction::Ingress) => kind(bytes),
             (ProgramKind::Xdp, _) | (_, Direction::Egress) => 0,
         };
-        self.control.set_record(batch.packets, time_ns, batch.bytes, length, kind);
+        self.control
+            .set_record(batch.packets, time_ns, batch.bytes, length, kind);
         batch.packets += 1;
         batch.bytes += length.next_multiple_of(8);
         Ok(())
@@ -210,8 +234,14 @@ impl Lane {
             driver.run(&self.batch.frame)?;
             let took = started.elapsed();
             self.counts.ran += took;
-            self.next = if took < SHORT { self.most.min(2 * self.next) } else { (self.next / 2).max(1) };
-            let seen = (0..packets).filter(|record| self.control.is_seen(*record)).count();
+            self.next = if took < SHORT {
+                self.most.min(2 * self.next)
+            } else {
+                (self.next / 2).max(1)
+            };
+            let seen = (0..packets)
+                .filter(|record| self.control.is_seen(*record))
+                .count();
             self.counts.seen += seen as u64;
             self.counts.too_long += (packets - seen) as u64;
             self.drain();
@@ -271,7 +301,9 @@ impl Lane {
 
     /// Chooses packets as the dispatcher does, but with random numbers of its own (xorshift64).
     fn is_sampled(&mut self) -> bool {
-        let Some(one_in) = self.loaded.plan.attach.sample else { return true };
+        let Some(one_in) = self.loaded.plan.attach.sample else {
+            return true;
+        };
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
@@ -297,26 +329,48 @@ fn is_about_length(error: &io::Error) -> bool {
     )
 }
 
-/// Takes the outermost VLAN tag out of a packet, as the kernel does before TC programs see it. Returns the packet's
-/// fields outside of its bytes, and the bytes in two pieces.
+/// Takes the outermost VLAN tag out of a packet, as the kernel does before TC programs see it.
+/// Returns the packet's fields outside of its bytes, and the bytes in two pieces.
 fn split(bytes: &[u8]) -> (Group, [&[u8]; 2]) {
-    let word = |at: usize| -> [u8; 2] { bytes.get(at..at + 2).map_or([0; 2], |word| [word[0], word[1]]) };
+    let word = |at: usize| -> [u8; 2] {
+        bytes
+            .get(at..at + 2)
+            .map_or([0; 2], |word| [word[0], word[1]])
+    };
     let protocol = word(ADDRESSES);
     if TAGS.contains(&protocol) && bytes.len() >= ADDRESSES + TAG + 2 {
-        let tag = [u16::from_ne_bytes(protocol), u16::from_be_bytes(word(ADDRESSES + 2))];
-        let group = Group { protocol: kernels(word(ADDRESSES + TAG), word(ADDRESSES + TAG + 2)), tag };
+        let tag = [
+            u16::from_ne_bytes(protocol),
+            u16::from_be_bytes(word(ADDRESSES + 2)),
+        ];
+        let group = Group {
+            protocol: kernels(word(ADDRESSES + TAG), word(ADDRESSES + TAG + 2)),
+            tag,
+        };
         return (group, [&bytes[..ADDRESSES], &bytes[ADDRESSES + TAG..]]);
     }
-    (Group { protocol: kernels(protocol, word(ADDRESSES + 2)), tag: [0; 2] }, [bytes, &[]])
+    (
+        Group {
+            protocol: kernels(protocol, word(ADDRESSES + 2)),
+            tag: [0; 2],
+        },
+        [bytes, &[]],
+    )
 }
 
-/// Returns a value that differs between packets to which the kernel gives different protocols. Where the field is the
-/// length of an old packet, the kernel only looks at whether the packet continues with ones (`eth_type_trans`).
+/// Returns a value that differs between packets to which the kernel gives different protocols.
+/// Where the field is the length of an old packet, the kernel only looks at whether the packet
+/// continues with ones (`eth_type_trans`).
 fn kernels(protocol: [u8; 2], next: [u8; 2]) -> [u8; 2] {
-    if protocol[0] >= 0x06 { protocol } else { [0, u8::from(next == [0xff; 2])] }
+    if protocol[0] >= 0x06 {
+        protocol
+    } else {
+        [0, u8::from(next == [0xff; 2])]
+    }
 }
 
-/// Returns the type that the kernel gives to a received packet: `PACKET_HOST`, `PACKET_BROADCAST`, `PACKET_MULTICAST`.
+/// Returns the type that the kernel gives to a received packet: `PACKET_HOST`, `PACKET_BROADCAST`,
+/// `PACKET_MULTICAST`.
 fn kind(bytes: &[u8]) -> u32 {
     match bytes {
         [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, ..] => 1,

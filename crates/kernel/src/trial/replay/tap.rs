@@ -1,8 +1,9 @@
-//! An interface for packets that do not fit into a run of a program. A program for packets of a single buffer sees a
-//! packet of any length completely in generic mode, while `BPF_PROG_TEST_RUN` provides a single page.
+//! An interface for packets that do not fit into a run of a program. A program for packets of a
+//! single buffer sees a packet of any length completely in generic mode, while `BPF_PROG_TEST_RUN`
+//! provides a single page.
 //!
-//! The interface is a TAP in a network namespace of its own, without other interfaces. A write of a frame to the TAP
-//! returns after the kernel has received the frame and called the program.
+//! The interface is a TAP in a network namespace of its own, without other interfaces. A write of a
+//! frame to the TAP returns after the kernel has received the frame and called the program.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -39,7 +40,8 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Makes the interface for `probe`, a program for packets of a single buffer. Needs CAP_SYS_ADMIN for the namespace.
+    /// Makes the interface for `probe`, a program for packets of a single buffer. Needs
+    /// CAP_SYS_ADMIN for the namespace.
     pub fn open(control: BorrowedFd<'_>, probe: BorrowedFd<'_>) -> io::Result<Self> {
         let slots = map::map_create(&MapCreate {
             map_type: BPF_MAP_TYPE_PROG_ARRAY,
@@ -54,13 +56,22 @@ impl Tap {
             ..ProgLoad::new("tp_replay", ProgramKind::Xdp, &instructions)
         };
         let program = prog::prog_load(&program, None)?;
-        map::map_update(slots.as_fd(), &0_u32.to_ne_bytes(), &probe.as_raw_fd().to_ne_bytes())?;
+        map::map_update(
+            slots.as_fd(),
+            &0_u32.to_ne_bytes(),
+            &probe.as_raw_fd().to_ne_bytes(),
+        )?;
         let (netns, frames, link) = inside(program.as_fd())?;
-        Ok(Self { _link: link, _slots: slots, frames, _netns: netns })
+        Ok(Self {
+            _link: link,
+            _slots: slots,
+            frames,
+            _netns: netns,
+        })
     }
 
-    /// Shows the program a packet, at the time that `control` shows. Returns false if the kernel drops the packet
-    /// instead.
+    /// Shows the program a packet, at the time that `control` shows. Returns false if the kernel
+    /// drops the packet instead.
     pub fn send(&mut self, control: &Control, packet: &[u8]) -> io::Result<bool> {
         control.begin();
         self.frames.write_all(packet)?;
@@ -75,12 +86,12 @@ impl Tap {
     }
 }
 
-/// Makes a namespace and a TAP with `program` in it, on a thread that ends afterwards, so that no other thread gets
-/// into the namespace.
+/// Makes a namespace and a TAP with `program` in it, on a thread that ends afterwards, so that no
+/// other thread gets into the namespace.
 fn inside(program: BorrowedFd<'_>) -> io::Result<(File, File, OwnedFd)> {
     let make = || {
-        // SAFETY: the call changes only the namespace of this thread, which shares nothing with the other threads that
-        // depends on it.
+        // SAFETY: the call changes only the namespace of this thread, which shares nothing with the
+        // other threads that depends on it.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -89,8 +100,11 @@ fn inside(program: BorrowedFd<'_>) -> io::Result<(File, File, OwnedFd)> {
         let mut request = request();
         request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
         ask(frames.as_fd(), libc::TUNSETIFF, &mut request)?;
-        let socket =
-            rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
+        let socket = rustix::net::socket(
+            rustix::net::AddressFamily::INET,
+            rustix::net::SocketType::DGRAM,
+            None,
+        )?;
         request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
         ask(socket.as_fd(), libc::SIOCSIFFLAGS, &mut request)?;
         ask(socket.as_fd(), libc::SIOCGIFINDEX, &mut request)?;
@@ -100,8 +114,12 @@ fn inside(program: BorrowedFd<'_>) -> io::Result<(File, File, OwnedFd)> {
         Ok((netns, frames, link))
     };
     thread::scope(|scope| {
-        let inside = thread::Builder::new().name("replay-tap".to_owned()).spawn_scoped(scope, make)?;
-        inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let inside = thread::Builder::new()
+            .name("replay-tap".to_owned())
+            .spawn_scoped(scope, make)?;
+        inside
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
@@ -123,8 +141,9 @@ fn ask(file: BorrowedFd<'_>, what: libc::Ioctl, request: &mut libc::ifreq) -> io
     }
 }
 
-/// Returns the instructions of the interface's program, and the places at which its two functions begin. The
-/// program calls the probe, notes the call, and drops the packet, for any verdict of the probe.
+/// Returns the instructions of the interface's program, and the places at which its two functions
+/// begin. The program calls the probe, notes the call, and drops the packet, for any verdict of the
+/// probe.
 fn build(control: BorrowedFd<'_>, slots: BorrowedFd<'_>) -> (Vec<bpf_insn>, Vec<usize>) {
     let mut program = vec![asm::call_subprogram(0)];
     program.extend(asm::load_map_value(1, control, 0));

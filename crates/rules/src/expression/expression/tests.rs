@@ -65,7 +65,8 @@ fn what_needs_the_window_before_does_not_hold_without_it() {
     let only = window(1, 10);
     let shape = shape(&only);
     let mut budget = ExpressionBudget::default();
-    let expression = Expression::condition("sum(previous.ingress.flags) < 1e9", &shape, &mut budget);
+    let expression =
+        Expression::condition("sum(previous.ingress.flags) < 1e9", &shape, &mut budget);
     let expression = expression.expect("an expression");
     let held = expression.holds(&WindowView::new(&only).expect("a window"), None);
     assert_eq!(held, Ok(Err(NoValue::Previous)));
@@ -99,7 +100,11 @@ fn divisions_by_zero_have_no_value() {
     }
     // The evaluation recurses once for each of these operators.
     for sign in ["/", "*", "-"] {
-        assert_eq!(holds(&format!("1{} > 2", format!("{sign}1").repeat(60))), Ok(false), "{sign}");
+        assert_eq!(
+            holds(&format!("1{} > 2", format!("{sign}1").repeat(60))),
+            Ok(false),
+            "{sign}"
+        );
     }
 }
 
@@ -115,7 +120,11 @@ fn a_window_without_a_length_has_no_rate() {
     ] {
         let expression = Expression::condition(text, &shape, &mut ExpressionBudget::default());
         let view = WindowView::new(&only).expect("a window");
-        assert_eq!(expression.expect(text).holds(&view, None), Ok(expected), "{text}");
+        assert_eq!(
+            expression.expect(text).holds(&view, None),
+            Ok(expected),
+            "{text}"
+        );
     }
 }
 
@@ -132,31 +141,64 @@ fn mistakes_have_their_place() {
             "sum(ingress.flags, 'SYN', 'packets') > 1",
             "1:27: flags has no field \"packets\"; it has packets_total, bytes_total",
         ),
-        ("sum(egress.flags) > 1", "1:11: the probe has no metric in egress"),
-        ("sum(ingress.flags)", "1:1: a condition is true or false, and this is a number"),
-        ("true &&\n  sum(ingress.flags) > 'a'", "2:22: > compares two of one kind, not a number and a text"),
+        (
+            "sum(egress.flags) > 1",
+            "1:11: the probe has no metric in egress",
+        ),
+        (
+            "sum(ingress.flags)",
+            "1:1: a condition is true or false, and this is a number",
+        ),
+        (
+            "true &&\n  sum(ingress.flags) > 'a'",
+            "2:22: > compares two of one kind, not a number and a text",
+        ),
         ("window.length > 1", "1:7: a window has seconds"),
-        ("ingress.flags > 1", "1:8: flags is a metric: take a number from it"),
+        (
+            "ingress.flags > 1",
+            "1:8: flags is a metric: take a number from it",
+        ),
         (
             "sum(ingress.flows, 'port') > 1",
             "1:20: flows has no fields, and keys of several parts: write source=VALUE or port=VALUE",
         ),
-        ("sum(ingress.flows, 'port=http') > 1", "\"http\" can't be the port of a key"),
-        ("sum(ingress.flows, 'ports=1') > 1", "write source=VALUE or port=VALUE"),
+        (
+            "sum(ingress.flows, 'port=http') > 1",
+            "\"http\" can't be the port of a key",
+        ),
+        (
+            "sum(ingress.flows, 'ports=1') > 1",
+            "write source=VALUE or port=VALUE",
+        ),
         (
             "top(ingress.flows).nopart == 'x'",
             "1:19: the keys of flows have no part \"nopart\"; they have source, port",
         ),
-        ("top(ingress.flows, 'port=80').source.x == ''", "have no part \"source.x\""),
-        ("top(ingress.flags).nopart == 'x'", "the keys of flags have no parts; leave .nopart out"),
-        ("true && 'x'.startsWith()", "1:23: startsWith follows a text and takes one text"),
+        (
+            "top(ingress.flows, 'port=80').source.x == ''",
+            "have no part \"source.x\"",
+        ),
+        (
+            "top(ingress.flags).nopart == 'x'",
+            "the keys of flags have no parts; leave .nopart out",
+        ),
+        (
+            "true && 'x'.startsWith()",
+            "1:23: startsWith follows a text and takes one text",
+        ),
         ("'x'.endsWith('x', 'y')", "endsWith follows a text"),
         ("contains('x', 'x')", "contains follows a text"),
         ("'x'.contains(1)", "contains follows a text"),
-        ("p95(ingress.latency, '3') > 1", "1:22: p95 takes no selector"),
+        (
+            "p95(ingress.latency, '3') > 1",
+            "1:22: p95 takes no selector",
+        ),
         ("p95(ingress.flags) > 1", "1:12: flags is not a histogram"),
         ("answer0 == 1", "\"answer0\" is not known"),
-        ("[1].map(x, x * 2) == [2]", "macros are not possible in rules"),
+        (
+            "[1].map(x, x * 2) == [2]",
+            "macros are not possible in rules",
+        ),
         ("has(window.seq)", "rules have no `has`"),
         ("size('a') > 0", "\"size\" is not a function of rules"),
         ("sum(ingress.flags).value > 1", "sum is a number"),
@@ -183,10 +225,15 @@ fn deep_expressions_are_refused() {
         assert!(holds(&text).is_err(), "{text}");
     }
     let message = holds(&"[".repeat(400)).expect_err("deep");
-    assert_eq!(message, "1:97: the expression is too deeply nested; the limit is 96 levels");
+    assert_eq!(
+        message,
+        "1:97: the expression is too deeply nested; the limit is 96 levels"
+    );
     // The parser drops pairs of `!`, so the tree is not deep.
     assert_eq!(holds(&format!("{}true", "!".repeat(1019))), Ok(false));
-    let questions: Vec<_> = (0..17).map(|key| format!("sum(ingress.flags, '{key}') > 1.0")).collect();
+    let questions: Vec<_> = (0..17)
+        .map(|key| format!("sum(ingress.flags, '{key}') > 1.0"))
+        .collect();
     let message = holds(&questions.join(" || ")).expect_err("too many");
     assert!(message.contains("more than 16 numbers"), "{message}");
 }

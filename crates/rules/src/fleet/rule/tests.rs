@@ -30,7 +30,11 @@ fn step(rule: &mut FleetRule, period: u64, packets: [u64; 3]) -> PeriodDecision 
     let windows: Vec<_> = labels
         .iter()
         .zip(&documents)
-        .map(|((node, labels), document)| NodeWindow { node, document, labels })
+        .map(|((node, labels), document)| NodeWindow {
+            node,
+            document,
+            labels,
+        })
         .collect();
     rule.step(period, &windows)
 }
@@ -58,8 +62,15 @@ fn windows_of_one_period_count_together() {
             serde_json::to_value(fired.actions.unwrap()).unwrap(),
             json!([{ "mark": sum.to_string() }])
         );
-        assert_eq!(step(&mut rule, 5, packets).decision, None, "a period is judged once");
-        assert_eq!(step(&mut rule, 6, [1, 1, 1]).decision, Some(Decision::End { fired_at: 5 }));
+        assert_eq!(
+            step(&mut rule, 5, packets).decision,
+            None,
+            "a period is judged once"
+        );
+        assert_eq!(
+            step(&mut rule, 6, [1, 1, 1]).decision,
+            Some(Decision::End { fired_at: 5 })
+        );
     }
 }
 
@@ -69,12 +80,16 @@ fn templates_of_nodes_get_the_values_of_all_nodes() {
     let document = json!({ "watch": "p", "scope": "fleet", "when": "sum(ingress.packets) > 10", "do": [
         { "apply": { "name": "q", "template": "t", "expires": "1m", "variables": { "least": "{{sum(ingress.packets)}}" } } }] });
     let document = serde_json::from_value(document).unwrap();
-    let mut rule = FleetRule::new(document, shape(&window(1)), LENGTH, RuleState::default()).unwrap();
+    let mut rule =
+        FleetRule::new(document, shape(&window(1)), LENGTH, RuleState::default()).unwrap();
     let quiet = step(&mut rule, 1, [1, 2, 3]);
     assert!(quiet.values.is_none() && quiet.actions.unwrap().is_empty());
     let fired = step(&mut rule, 2, [5, 6, 7]);
     let action = serde_json::to_value(&fired.actions.unwrap()[0]).unwrap();
-    assert_eq!((&action["apply"]["template"], &action["apply"]["config"]), (&json!("t"), &Value::Null));
+    assert_eq!(
+        (&action["apply"]["template"], &action["apply"]["config"]),
+        (&json!("t"), &Value::Null)
+    );
     assert_eq!(action["apply"]["variables"], json!({ "least": 18 }));
     let values = fired.values.unwrap();
     let fill = |text: &str| {
@@ -82,8 +97,15 @@ fn templates_of_nodes_get_the_values_of_all_nodes() {
         values.fill(&serde_json::from_value(template).unwrap())
     };
     let of = |text| fill(text).unwrap().ingress.unwrap().variables.unwrap();
-    assert_eq!(of("{{sum(ingress.packets) - sum(previous.ingress.packets)}}")["least"], json!(12));
-    assert!(fill("{{sum(ingress.missing)}}").unwrap_err().contains("missing"));
+    assert_eq!(
+        of("{{sum(ingress.packets) - sum(previous.ingress.packets)}}")["least"],
+        json!(12)
+    );
+    assert!(
+        fill("{{sum(ingress.missing)}}")
+            .unwrap_err()
+            .contains("missing")
+    );
 }
 
 /// A few slow answers at one node are nothing among many fast ones elsewhere.
@@ -101,20 +123,35 @@ fn a_percentile_is_that_of_all_nodes() {
     let labels = BTreeMap::new();
     let mut step = |period, documents: [&Value; 2]| {
         let windows = ["a", "b"].into_iter().zip(documents);
-        let windows: Vec<_> =
-            windows.map(|(node, document)| NodeWindow { node, document, labels: &labels }).collect();
+        let windows: Vec<_> = windows
+            .map(|(node, document)| NodeWindow {
+                node,
+                document,
+                labels: &labels,
+            })
+            .collect();
         rule.step(period, &windows)
     };
     assert_eq!(step(1, [&fast, &slow]).decision, None);
     let fired = step(2, [&slow, &slow]);
-    assert_eq!((fired.decision, nodes(&fired)), (Some(Decision::Fire { window: 2 }), vec!["a", "b"]));
+    assert_eq!(
+        (fired.decision, nodes(&fired)),
+        (Some(Decision::Fire { window: 2 }), vec!["a", "b"])
+    );
 }
 
 /// The next process decides as the previous one would have decided, from any decisions that daemons
 /// have recorded.
 #[test]
 fn the_next_process_goes_on_from_what_daemons_remember() {
-    let packets = [[1, 1, 1], [9, 9, 9], [9, 9, 9], [0, 0, 0], [9, 9, 9], [0, 0, 0]];
+    let packets = [
+        [1, 1, 1],
+        [9, 9, 9],
+        [9, 9, 9],
+        [0, 0, 0],
+        [9, 9, 9],
+        [0, 0, 0],
+    ];
     let mut whole = rule(&json!("all"), RuleState::default());
     let mut events = Vec::new();
     let mut decisions = Vec::new();
@@ -122,7 +159,10 @@ fn the_next_process_goes_on_from_what_daemons_remember() {
         let found = step(&mut whole, period, packets).decision;
         let end = super::end_of(period, LENGTH);
         // Each node reports the same event.
-        let event = found.map(|found| FleetEvent { end, has_begun: matches!(found, Decision::Fire { .. }) });
+        let event = found.map(|found| FleetEvent {
+            end,
+            has_begun: matches!(found, Decision::Fire { .. }),
+        });
         events.extend(event.into_iter().chain(event));
         decisions.push(found);
     }
@@ -131,7 +171,11 @@ fn the_next_process_goes_on_from_what_daemons_remember() {
         let state = state_before(&events, start, LENGTH, 1);
         let mut next = rule(&json!("all"), state);
         for (period, packets) in (start..).zip(&packets[start as usize - 1..]) {
-            assert_eq!(step(&mut next, period, *packets).decision, decisions[period as usize - 1], "{start}");
+            assert_eq!(
+                step(&mut next, period, *packets).decision,
+                decisions[period as usize - 1],
+                "{start}"
+            );
         }
     }
 }
@@ -139,11 +183,32 @@ fn the_next_process_goes_on_from_what_daemons_remember() {
 #[test]
 fn periods_and_reasons_are_known_again() {
     let at = |seconds: i64| seconds * 1_000_000_000 + 3_000_000;
-    assert_eq!([14, 15, 20, 24].map(|seconds| period_of(at(seconds), LENGTH)), [1, 2, 2, 2]);
+    assert_eq!(
+        [14, 15, 20, 24].map(|seconds| period_of(at(seconds), LENGTH)),
+        [1, 2, 2, 2]
+    );
     let (end, of) = (20_000_000_000, FleetEvent::of_reason);
-    assert_eq!(of(&reason("scan", end), "scan", true), Some(FleetEvent { end, has_begun: true }));
-    assert_eq!(of(&reason("scan", end), "scan", false), Some(FleetEvent { end, has_begun: false }));
-    assert_eq!(of(&reason_back("scan", end), "scan", true), Some(FleetEvent { end, has_begun: false }));
+    assert_eq!(
+        of(&reason("scan", end), "scan", true),
+        Some(FleetEvent {
+            end,
+            has_begun: true
+        })
+    );
+    assert_eq!(
+        of(&reason("scan", end), "scan", false),
+        Some(FleetEvent {
+            end,
+            has_begun: false
+        })
+    );
+    assert_eq!(
+        of(&reason_back("scan", end), "scan", true),
+        Some(FleetEvent {
+            end,
+            has_begun: false
+        })
+    );
     assert_eq!(of(&reason("scans", end), "scan", true), None);
     assert_eq!(of("why", "scan", true), None);
 }
@@ -151,7 +216,8 @@ fn periods_and_reasons_are_known_again() {
 #[test]
 fn what_a_fleet_can_not_do_is_refused() {
     let refused = |changes: Value| {
-        let mut document = json!({ "watch": "p", "scope": "fleet", "when": "true", "do": [{ "mark": "x" }] });
+        let mut document =
+            json!({ "watch": "p", "scope": "fleet", "when": "true", "do": [{ "mark": "x" }] });
         for (name, value) in changes.as_object().unwrap() {
             document[name] = value.clone();
         }
@@ -161,7 +227,10 @@ fn what_a_fleet_can_not_do_is_refused() {
     for (changes, field) in [
         (json!({ "on": "some" }), "on"),
         (json!({ "scope": "world" }), "scope"),
-        (json!({ "do": [{ "change": { "name": "q-{{window.seq}}", "sample": 2 } }] }), "do[0].change.name"),
+        (
+            json!({ "do": [{ "change": { "name": "q-{{window.seq}}", "sample": 2 } }] }),
+            "do[0].change.name",
+        ),
         (
             json!({ "do": [{ "apply": { "name": "q-{{window.seq}}", "probe": "dns", "expires": "1m" } }] }),
             "do[0].apply.name",

@@ -25,9 +25,17 @@ pub fn window(name: &ItemName, document: &DocumentHead, out: &mut Vec<u8>) {
 
 /// Adds the row of a gap to `out`.
 pub fn gap(gap: &StreamGap, out: &mut Vec<u8>) {
-    let SeriesName { node, instance, probe } = &*gap.name.series;
-    [node, probe, instance].into_iter().for_each(|name| text(name, out));
-    [gap.name.seq, gap.last, gap.windows].into_iter().for_each(|value| number(value, out));
+    let SeriesName {
+        node,
+        instance,
+        probe,
+    } = &*gap.name.series;
+    [node, probe, instance]
+        .into_iter()
+        .for_each(|name| text(name, out));
+    [gap.name.seq, gap.last, gap.windows]
+        .into_iter()
+        .for_each(|value| number(value, out));
 }
 
 /// The rows of a window in the table of a metric.
@@ -43,7 +51,11 @@ impl<'a> EntryRows<'a> {
     pub fn new(table: &'a ChMetric, name: &ItemName) -> Self {
         let mut head = Vec::new();
         identity(name, &mut head);
-        Self { table, head, row: 0 }
+        Self {
+            table,
+            head,
+            row: 0,
+        }
     }
 
     /// Adds the rows of an entry to `out`.
@@ -63,11 +75,22 @@ impl<'a> EntryRows<'a> {
 }
 
 fn identity(name: &ItemName, out: &mut Vec<u8>) {
-    let SeriesName { node, instance, probe } = &*name.series;
-    [node, probe, instance].into_iter().for_each(|name| text(name, out));
+    let SeriesName {
+        node,
+        instance,
+        probe,
+    } = &*name.series;
+    [node, probe, instance]
+        .into_iter()
+        .for_each(|name| text(name, out));
     number(name.seq, out);
     for time in [&name.start, &name.end] {
-        out.extend(nanoseconds(time).unwrap_or_default().max(FIRST).to_le_bytes());
+        out.extend(
+            nanoseconds(time)
+                .unwrap_or_default()
+                .max(FIRST)
+                .to_le_bytes(),
+        );
     }
 }
 
@@ -78,17 +101,23 @@ fn add_cell(kind: ColumnKind, cell: &Cell, out: &mut Vec<u8>) -> bool {
     let fits = match (kind, cell) {
         (_, Cell::Missing) => false,
         (ColumnKind::Unsigned { bits }, Cell::Unsigned(value)) if bits <= 32 => {
-            u32::try_from(*value).map(|value| out.extend(value.to_le_bytes())).is_ok()
+            u32::try_from(*value)
+                .map(|value| out.extend(value.to_le_bytes()))
+                .is_ok()
         }
-        (ColumnKind::Signed { bits }, Cell::Signed(value)) if bits <= 32 => {
-            i32::try_from(*value).map(|value| out.extend(value.to_le_bytes())).is_ok()
-        }
+        (ColumnKind::Signed { bits }, Cell::Signed(value)) if bits <= 32 => i32::try_from(*value)
+            .map(|value| out.extend(value.to_le_bytes()))
+            .is_ok(),
         (ColumnKind::Unsigned { .. }, Cell::Unsigned(value)) => added(&value.to_le_bytes(), out),
         (ColumnKind::Signed { .. }, Cell::Signed(value)) => added(&value.to_le_bytes(), out),
-        (ColumnKind::Float { bits: 32 }, Cell::Float(value)) => added(&(*value as f32).to_le_bytes(), out),
+        (ColumnKind::Float { bits: 32 }, Cell::Float(value)) => {
+            added(&(*value as f32).to_le_bytes(), out)
+        }
         (ColumnKind::Float { .. }, Cell::Float(value)) => added(&value.to_le_bytes(), out),
         (ColumnKind::Bool, Cell::Bool(value)) => added(&[u8::from(*value)], out),
-        (ColumnKind::Time, Cell::Time(value)) => *value >= FIRST && added(&value.to_le_bytes(), out),
+        (ColumnKind::Time, Cell::Time(value)) => {
+            *value >= FIRST && added(&value.to_le_bytes(), out)
+        }
         (ColumnKind::Text | ColumnKind::Json, Cell::Text(value)) => {
             text(value, out);
             true
@@ -142,7 +171,12 @@ mod tests {
     #[test]
     fn cells_stay_what_they_are() {
         for (kind, cell, expected, fits) in [
-            (ColumnKind::Text, Cell::Text("a\0é".into()), &[0, 4, b'a', 0, 0xc3, 0xa9][..], true),
+            (
+                ColumnKind::Text,
+                Cell::Text("a\0é".into()),
+                &[0, 4, b'a', 0, 0xc3, 0xa9][..],
+                true,
+            ),
             (ColumnKind::Text, Cell::Missing, &[1], true),
             (
                 ColumnKind::Unsigned { bits: 64 },
@@ -150,15 +184,44 @@ mod tests {
                 &[0, 255, 255, 255, 255, 255, 255, 255, 255],
                 true,
             ),
-            (ColumnKind::Unsigned { bits: 16 }, Cell::Unsigned(258), &[0, 2, 1, 0, 0], true),
-            (ColumnKind::Unsigned { bits: 16 }, Cell::Unsigned(1 << 32), &[1], false),
-            (ColumnKind::Signed { bits: 8 }, Cell::Signed(-2), &[0, 254, 255, 255, 255], true),
-            (ColumnKind::Float { bits: 32 }, Cell::Float(1.0), &[0, 0, 0, 128, 63], true),
+            (
+                ColumnKind::Unsigned { bits: 16 },
+                Cell::Unsigned(258),
+                &[0, 2, 1, 0, 0],
+                true,
+            ),
+            (
+                ColumnKind::Unsigned { bits: 16 },
+                Cell::Unsigned(1 << 32),
+                &[1],
+                false,
+            ),
+            (
+                ColumnKind::Signed { bits: 8 },
+                Cell::Signed(-2),
+                &[0, 254, 255, 255, 255],
+                true,
+            ),
+            (
+                ColumnKind::Float { bits: 32 },
+                Cell::Float(1.0),
+                &[0, 0, 0, 128, 63],
+                true,
+            ),
             (ColumnKind::Bool, Cell::Bool(true), &[0, 1], true),
-            (ColumnKind::Time, Cell::Time(-1), &[0, 255, 255, 255, 255, 255, 255, 255, 255], true),
+            (
+                ColumnKind::Time,
+                Cell::Time(-1),
+                &[0, 255, 255, 255, 255, 255, 255, 255, 255],
+                true,
+            ),
             (ColumnKind::Time, Cell::Time(FIRST - 1), &[1], false),
         ] {
-            assert_eq!(shown(kind, &cell), (expected.to_vec(), fits), "{kind:?} {cell:?}");
+            assert_eq!(
+                shown(kind, &cell),
+                (expected.to_vec(), fits),
+                "{kind:?} {cell:?}"
+            );
         }
     }
 

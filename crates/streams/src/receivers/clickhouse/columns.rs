@@ -9,11 +9,11 @@ use crate::rows::shapes::{self, GAPS, ROW, WINDOWS};
 const NAME: &str = "LowCardinality(String)";
 const NUMBER: &str = "UInt64";
 const TIME: &str = "DateTime64(9, 'UTC')";
-/// The type of columns with text. Columns with JSON also have this type, because functions of ClickHouse read
-/// JSON from text.
+/// The type of columns with text. Columns with JSON also have this type, because functions of
+/// ClickHouse read JSON from text.
 const TEXT: &str = "Nullable(String)";
-/// The settings of an insert. The answer to it means that the rows are on the disk. The server remembers the last
-/// inserts by their tokens.
+/// The settings of an insert. The answer to it means that the rows are on the disk. The server
+/// remembers the last inserts by their tokens.
 const SETTINGS: &str =
     "non_replicated_deduplication_window = 1000, fsync_after_insert = 1, fsync_part_directory = 1";
 
@@ -29,11 +29,13 @@ pub struct ChColumn {
 pub struct ChTable {
     pub name: String,
     pub columns: Vec<ChColumn>,
-    /// The columns by which rows are sorted. A merge keeps one of several rows that are equal in them.
+    /// The columns by which rows are sorted. A merge keeps one of several rows that are equal in
+    /// them.
     pub order: &'static [&'static str],
     /// True if the rows of each month have files of their own.
     pub by_month: bool,
-    /// True if a table that has columns of other types stays as it is, and the stream makes another table.
+    /// True if a table that has columns of other types stays as it is, and the stream makes another
+    /// table.
     pub has_variants: bool,
 }
 
@@ -46,7 +48,10 @@ pub struct ChMetric {
 }
 
 fn column(name: &str, kind: &'static str) -> ChColumn {
-    ChColumn { name: name.to_owned(), kind }
+    ChColumn {
+        name: name.to_owned(),
+        kind,
+    }
 }
 
 fn identity() -> Vec<ChColumn> {
@@ -55,16 +60,28 @@ fn identity() -> Vec<ChColumn> {
         "window_start" | "window_end" => TIME,
         _ => NAME,
     };
-    IDENTITY.iter().map(|name| column(name, kind(name))).collect()
+    IDENTITY
+        .iter()
+        .map(|name| column(name, kind(name)))
+        .collect()
 }
 
 /// Returns the table of windows.
 pub fn windows() -> ChTable {
     let mut columns = identity();
-    columns.extend([column("duration_ns", NUMBER), column("lost_windows", NUMBER)]);
+    columns.extend([
+        column("duration_ns", NUMBER),
+        column("lost_windows", NUMBER),
+    ]);
     columns.extend(["interfaces", "labels", "approximate"].map(|name| column(name, TEXT)));
     let order = &["node", "probe", "instance", "seq"];
-    ChTable { name: WINDOWS.to_owned(), columns, order, by_month: true, has_variants: false }
+    ChTable {
+        name: WINDOWS.to_owned(),
+        columns,
+        order,
+        by_month: true,
+        has_variants: false,
+    }
 }
 
 /// Returns the table of gaps.
@@ -73,7 +90,13 @@ pub fn gaps() -> ChTable {
     let numbers = ["first_seq", "last_seq", "windows"].map(|name| column(name, NUMBER));
     let order = &["node", "probe", "instance", "first_seq", "last_seq"];
     let columns = names.into_iter().chain(numbers).collect();
-    ChTable { name: GAPS.to_owned(), columns, order, by_month: false, has_variants: false }
+    ChTable {
+        name: GAPS.to_owned(),
+        columns,
+        order,
+        by_month: false,
+        has_variants: false,
+    }
 }
 
 /// Returns the table of a metric of a probe.
@@ -81,7 +104,10 @@ pub fn metric(probe: &str, metric: &MetricShape) -> ChMetric {
     let (mut found, parts) = (identity(), columns(metric));
     found.push(column(ROW, "UInt32"));
     let mut names = FreeNames::new(IDENTITY.into_iter().chain([ROW, REST]));
-    found.extend(parts.iter().map(|part| ChColumn { name: names.take(&part.name), kind: kind(part.kind) }));
+    found.extend(parts.iter().map(|part| ChColumn {
+        name: names.take(&part.name),
+        kind: kind(part.kind),
+    }));
     found.push(column(REST, TEXT));
     let table = ChTable {
         name: shapes::table(probe, metric),
@@ -90,10 +116,15 @@ pub fn metric(probe: &str, metric: &MetricShape) -> ChMetric {
         by_month: true,
         has_variants: true,
     };
-    ChMetric { table, metric: metric.clone(), parts }
+    ChMetric {
+        table,
+        metric: metric.clone(),
+        parts,
+    }
 }
 
-/// Returns the type of a column. There are few types, so that few changes of a layout need another table.
+/// Returns the type of a column. There are few types, so that few changes of a layout need another
+/// table.
 pub const fn kind(kind: ColumnKind) -> &'static str {
     match kind {
         ColumnKind::Unsigned { bits: ..=32 } => "Nullable(UInt32)",
@@ -123,7 +154,11 @@ impl ChTable {
     pub fn creation(&self, database: &str) -> String {
         let columns: Vec<String> = self.columns.iter().map(ChColumn::definition).collect();
         let (address, order) = (self.address(database), listed(self.order.iter().copied()));
-        let months = if self.by_month { "PARTITION BY toYYYYMM(window_end) " } else { "" };
+        let months = if self.by_month {
+            "PARTITION BY toYYYYMM(window_end) "
+        } else {
+            ""
+        };
         format!(
             "CREATE TABLE IF NOT EXISTS {address} ({}) ENGINE = ReplacingMergeTree {months}ORDER BY ({order}) SETTINGS {SETTINGS}",
             columns.join(", ")
@@ -190,7 +225,10 @@ mod tests {
             sql.starts_with("CREATE TABLE IF NOT EXISTS `a\\`b\\\\`.`p.ingress.flows` (`node` Low"),
             "{sql}"
         );
-        assert!(sql.contains("ORDER BY (`node`, `probe`, `instance`, `seq`, `row`) SETTINGS"), "{sql}");
+        assert!(
+            sql.contains("ORDER BY (`node`, `probe`, `instance`, `seq`, `row`) SETTINGS"),
+            "{sql}"
+        );
     }
 
     #[test]

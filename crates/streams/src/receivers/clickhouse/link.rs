@@ -15,8 +15,9 @@ use crate::receiver::{ItemName, SendError, SeriesName, StreamWindow};
 pub struct ChLink {
     pub server: ChServer,
     metrics: HashMap<(String, String), Arc<[ChMetric]>>,
-    /// For each table and series, the windows that the table already contained when this connection asked for them. The
-    /// query covers the windows from the first one that the stream has of the series.
+    /// For each table and series, the windows that the table already contained when this connection
+    /// asked for them. The query covers the windows from the first one that the stream has of the
+    /// series.
     held: HashMap<(String, Arc<SeriesName>), HashSet<u64>>,
 }
 
@@ -29,11 +30,18 @@ impl ChLink {
             ensure(&server, table).await?;
         }
         server.settle().await?;
-        Ok(Self { server, metrics: HashMap::new(), held: HashMap::new() })
+        Ok(Self {
+            server,
+            metrics: HashMap::new(),
+            held: HashMap::new(),
+        })
     }
 
     /// Returns the tables of the metrics of a window.
-    pub async fn metric_tables(&mut self, window: &StreamWindow) -> Result<Arc<[ChMetric]>, SendError> {
+    pub async fn metric_tables(
+        &mut self,
+        window: &StreamWindow,
+    ) -> Result<Arc<[ChMetric]>, SendError> {
         let probe = &window.name.series.probe;
         let place = (probe.clone(), window.shape.digest.clone());
         if let Some(tables) = self.metrics.get(&place) {
@@ -42,7 +50,10 @@ impl ChLink {
         let mut tables = Vec::new();
         for shape in &window.shape.metrics {
             let wanted = metric(probe, shape);
-            tables.push(ChMetric { table: ensure(&self.server, wanted.table).await?, ..wanted });
+            tables.push(ChMetric {
+                table: ensure(&self.server, wanted.table).await?,
+                ..wanted
+            });
         }
         let tables: Arc<[ChMetric]> = tables.into();
         self.metrics.insert(place, Arc::clone(&tables));
@@ -66,14 +77,25 @@ impl ChLink {
         });
         let conditions = conditions.collect::<Vec<_>>().join(" OR ");
         let address = table.address(&self.server.options.database);
-        let sql = format!("SELECT DISTINCT node, probe, instance, seq FROM {address} WHERE {conditions}");
+        let sql =
+            format!("SELECT DISTINCT node, probe, instance, seq FROM {address} WHERE {conditions}");
         let rows = self.server.ask(&sql).await?;
         for series in first.into_keys() {
-            self.held.insert((table.name.clone(), Arc::clone(series)), HashSet::new());
+            self.held
+                .insert((table.name.clone(), Arc::clone(series)), HashSet::new());
         }
         for row in rows {
-            let cell = |at: usize| row.get(at).and_then(Value::as_str).unwrap_or_default().to_owned();
-            let series = SeriesName { node: cell(0), probe: cell(1), instance: cell(2) };
+            let cell = |at: usize| {
+                row.get(at)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .to_owned()
+            };
+            let series = SeriesName {
+                node: cell(0),
+                probe: cell(1),
+                instance: cell(2),
+            };
             let held = self.held.get_mut(&(table.name.clone(), Arc::new(series)));
             if let (Some(held), Some(seq)) = (held, row.get(3).and_then(Value::as_u64)) {
                 held.insert(seq);
@@ -84,7 +106,9 @@ impl ChLink {
 
     /// Tells whether a table contains a window; `None` if this was not queried yet.
     pub fn held(&self, table: &ChTable, name: &ItemName) -> Option<bool> {
-        let held = self.held.get(&(table.name.clone(), Arc::clone(&name.series)))?;
+        let held = self
+            .held
+            .get(&(table.name.clone(), Arc::clone(&name.series)))?;
         Some(held.contains(&name.seq))
     }
 }

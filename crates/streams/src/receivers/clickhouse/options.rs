@@ -29,11 +29,12 @@ pub struct ClickhouseOptions {
     password_file: Option<PathBuf>,
     /// Authorities that have signed the server's certificate (PEM).
     ca: Option<PathBuf>,
-    /// The certificate that the stream shows (PEM). Without a password, the certificate identifies the user.
+    /// The certificate that the stream shows (PEM). Without a password, the certificate identifies
+    /// the user.
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
-    /// The time for which windows are gathered for an insert. Each insert makes a file of each table, and the
-    /// server merges these files.
+    /// The time for which windows are gathered for an insert. Each insert makes a file of each
+    /// table, and the server merges these files.
     #[serde(default = "one_second", deserialize_with = "duration::read")]
     every: Duration,
 }
@@ -49,7 +50,10 @@ impl ClickhouseOptions {
         if let (Some(user), None) = (&self.user, &self.password_file) {
             headers.insert("X-ClickHouse-User".to_owned(), user.clone());
             if self.cert.is_some() {
-                headers.insert("X-ClickHouse-SSL-Certificate-Auth".to_owned(), "on".to_owned());
+                headers.insert(
+                    "X-ClickHouse-SSL-Certificate-Auth".to_owned(),
+                    "on".to_owned(),
+                );
             }
         }
         HttpOptions {
@@ -73,7 +77,10 @@ impl ClickhouseOptions {
             || url.path.is_empty()
             || url.path.contains('/')
         {
-            return Err(format!("{}://HOST/DATABASE is expected, with one host", url.scheme));
+            return Err(format!(
+                "{}://HOST/DATABASE is expected, with one host",
+                url.scheme
+            ));
         }
         let (host, port) = match url.authority.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
@@ -84,7 +91,10 @@ impl ClickhouseOptions {
             None => is_here(host),
         };
         let port = port.map_or_else(|| PORTS[usize::from(is_plain)].to_string(), str::to_owned);
-        let address = format!("{}://{host}:{port}", if is_plain { "http" } else { "https" });
+        let address = format!(
+            "{}://{host}:{port}",
+            if is_plain { "http" } else { "https" }
+        );
         Url::parse(&address)
             .map_err(|error| format!("{} can't be a host with a port: {error}", url.authority))?;
         let value = serde_json::json!({ "url": address, "database": url.path });
@@ -94,14 +104,26 @@ impl ClickhouseOptions {
     /// Checks the rules that types do not express. Returns the field and its mistake.
     pub fn checked(&self) -> Result<(), (&'static str, String)> {
         // Only the name of the user becomes a header, so an error about headers is about `user`.
-        let named = |(field, message)| if field == "headers" { ("user", message) } else { (field, message) };
+        let named = |(field, message)| {
+            if field == "headers" {
+                ("user", message)
+            } else {
+                (field, message)
+            }
+        };
         self.http().check().map_err(named)?;
         if self.url.contains(['?', '#']) {
-            return Err(("url", "the stream itself writes the part after ?; write `database`".to_owned()));
+            return Err((
+                "url",
+                "the stream itself writes the part after ?; write `database`".to_owned(),
+            ));
         }
         let name = &self.database;
         if name.is_empty() || name.len() > LONGEST || name.contains(char::is_control) {
-            return Err(("database", format!("a name of 1 to {LONGEST} bytes is expected")));
+            return Err((
+                "database",
+                format!("a name of 1 to {LONGEST} bytes is expected"),
+            ));
         }
         Ok(())
     }
@@ -125,22 +147,42 @@ mod tests {
     #[test]
     fn urls_name_a_server_and_a_database() {
         for (url, target) in [
-            ("clickhouse://ch.example/w", "clickhouse+https://ch.example:8443/w"),
-            ("clickhouse://localhost/w", "clickhouse+http://localhost:8123/w"),
+            (
+                "clickhouse://ch.example/w",
+                "clickhouse+https://ch.example:8443/w",
+            ),
+            (
+                "clickhouse://localhost/w",
+                "clickhouse+http://localhost:8123/w",
+            ),
             ("clickhouse://[::1]:9/w", "clickhouse+http://[::1]:9/w"),
-            ("clickhouse+http://ch.example/w", "clickhouse+http://ch.example:8123/w"),
-            ("clickhouse+https://[::1]/w", "clickhouse+https://[::1]:8443/w"),
+            (
+                "clickhouse+http://ch.example/w",
+                "clickhouse+http://ch.example:8123/w",
+            ),
+            (
+                "clickhouse+https://[::1]/w",
+                "clickhouse+https://[::1]:8443/w",
+            ),
         ] {
             let options = ClickhouseOptions::from_url(&url.parse().unwrap()).unwrap();
             options.check().unwrap();
             assert_eq!(options.target(), target);
         }
-        for url in ["clickhouse://ch.example", "clickhouse:///w", "clickhouse://a,b/w", "clickhouse://a/b/c"]
-        {
+        for url in [
+            "clickhouse://ch.example",
+            "clickhouse:///w",
+            "clickhouse://a,b/w",
+            "clickhouse://a/b/c",
+        ] {
             let wrong = ClickhouseOptions::from_url(&url.parse().unwrap()).unwrap_err();
-            assert!(wrong.contains("HOST/DATABASE is expected"), "{url}: {wrong}");
+            assert!(
+                wrong.contains("HOST/DATABASE is expected"),
+                "{url}: {wrong}"
+            );
         }
-        let wrong = ClickhouseOptions::from_url(&"clickhouse://a:port/w".parse().unwrap()).unwrap_err();
+        let wrong =
+            ClickhouseOptions::from_url(&"clickhouse://a:port/w".parse().unwrap()).unwrap_err();
         assert!(wrong.contains("can't be a host with a port"), "{wrong}");
     }
 
@@ -149,14 +191,26 @@ mod tests {
         for (more, field) in [
             (serde_json::json!({ "url": "ch:8123" }), "url"),
             (serde_json::json!({ "url": "https://user:x@ch" }), "url"),
-            (serde_json::json!({ "url": "https://ch/?database=x" }), "url"),
-            (serde_json::json!({ "url": "http://ch", "user": "u", "passwordFile": "/p" }), "url"),
-            (serde_json::json!({ "url": "http://localhost", "ca": "/ca" }), "ca"),
+            (
+                serde_json::json!({ "url": "https://ch/?database=x" }),
+                "url",
+            ),
+            (
+                serde_json::json!({ "url": "http://ch", "user": "u", "passwordFile": "/p" }),
+                "url",
+            ),
+            (
+                serde_json::json!({ "url": "http://localhost", "ca": "/ca" }),
+                "ca",
+            ),
             (serde_json::json!({ "key": "/key" }), "key"),
             (serde_json::json!({ "passwordFile": "/p" }), "user"),
             (serde_json::json!({ "user": "a\nb" }), "user"),
             (serde_json::json!({ "database": "" }), "database"),
-            (serde_json::json!({ "database": "x".repeat(64) }), "database"),
+            (
+                serde_json::json!({ "database": "x".repeat(64) }),
+                "database",
+            ),
         ] {
             let mut value = serde_json::json!({ "url": "https://ch", "database": "w" });
             for (name, part) in more.as_object().unwrap() {
@@ -170,14 +224,21 @@ mod tests {
     #[test]
     fn a_certificate_stands_for_a_user_without_a_password() {
         let of = |more: serde_json::Value| {
-            let mut value =
-                serde_json::json!({ "url": "https://ch", "database": "w", "user": "u", "cert": "/c" });
-            value.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            serde_json::from_value::<ClickhouseOptions>(value).unwrap().http()
+            let mut value = serde_json::json!({ "url": "https://ch", "database": "w", "user": "u", "cert": "/c" });
+            value
+                .as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            serde_json::from_value::<ClickhouseOptions>(value)
+                .unwrap()
+                .http()
         };
         let shown = of(serde_json::json!({}));
         assert_eq!(shown.headers["X-ClickHouse-SSL-Certificate-Auth"], "on");
-        assert_eq!((shown.headers["X-ClickHouse-User"].as_str(), shown.user), ("u", None));
+        assert_eq!(
+            (shown.headers["X-ClickHouse-User"].as_str(), shown.user),
+            ("u", None)
+        );
         let told = of(serde_json::json!({ "passwordFile": "/p" }));
         assert_eq!((told.headers.len(), told.user.as_deref()), (0, Some("u")));
     }

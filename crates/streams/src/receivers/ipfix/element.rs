@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-/// The enterprise number that IANA has reserved for examples (RFC 5612). A site that has a number of its own sets it in the
-/// configuration.
+/// The enterprise number that IANA has reserved for examples (RFC 5612). A site that has a number
+/// of its own sets it in the configuration.
 pub const EXAMPLE_ENTERPRISE: u32 = 32473;
 /// The enterprise number of elements for the other direction of a conversation (RFC 5103).
 pub const REVERSE: u32 = 29305;
@@ -136,7 +136,11 @@ impl ElementType {
             Self::Unsigned8 | Self::Signed8 | Self::Boolean => 1,
             Self::Unsigned16 | Self::Signed16 => 2,
             Self::Unsigned32 | Self::Signed32 | Self::Float32 | Self::Ipv4 => 4,
-            Self::Unsigned64 | Self::Signed64 | Self::Float64 | Self::Milliseconds | Self::Nanoseconds => 8,
+            Self::Unsigned64
+            | Self::Signed64
+            | Self::Float64
+            | Self::Milliseconds
+            | Self::Nanoseconds => 8,
             Self::Mac => 6,
             Self::Ipv6 => 16,
         }
@@ -160,7 +164,11 @@ impl ElementType {
 impl Element {
     /// Makes an element of IANA's registry.
     pub const fn iana(number: u16, kind: ElementType) -> Self {
-        Self { enterprise: None, number, kind }
+        Self {
+            enterprise: None,
+            number,
+            kind,
+        }
     }
 }
 
@@ -170,41 +178,92 @@ impl Own {
         match self {
             Self::Node => ("node", Text, 0, "Name of the node"),
             Self::Probe => ("probe", Text, 0, "Name of the probe"),
-            Self::Instance => ("instance", Text, 0, "Life of the probe, from its creation to its removal"),
-            Self::WindowSequence => {
-                ("windowSequence", Unsigned64, 0, "Number of the window, or of the first of a gap")
-            }
+            Self::Instance => (
+                "instance",
+                Text,
+                0,
+                "Life of the probe, from its creation to its removal",
+            ),
+            Self::WindowSequence => (
+                "windowSequence",
+                Unsigned64,
+                0,
+                "Number of the window, or of the first of a gap",
+            ),
             Self::WindowStart => ("windowStart", Nanoseconds, 0, "Start of the window"),
             Self::WindowEnd => ("windowEnd", Nanoseconds, 0, "End of the window"),
             Self::Metric => ("metric", Text, 0, "Name of the metric that has the entry"),
             Self::Cpu => ("cpu", Unsigned32, 0, "CPU whose value this is"),
-            Self::Rest => ("rest", Text, 0, "The entry in JSON; another field can't hold its part of it"),
-            Self::WindowRecords => ("windowRecords", Unsigned64, 0, "Records of entries that the window has"),
-            Self::WindowsLost => {
-                ("windowsLost", Unsigned64, 0, "Windows before this one that could not be read")
-            }
-            Self::FieldsOmitted => {
-                ("fieldsOmitted", Unsigned64, 0, "Fields of the window too long for a message")
-            }
-            Self::GapLast => ("gapLast", Unsigned64, 0, "Number of the last window of a gap"),
-            Self::GapWindows => {
-                ("gapWindows", Unsigned64, 0, "Windows in a gap: removed before they were sent")
-            }
-            Self::Interfaces => ("interfaces", Text, 0, "Interfaces that the probe watches, in JSON"),
-            Self::Approximate => ("approximate", Text, 0, "Why numbers are not exact; empty if they are"),
+            Self::Rest => (
+                "rest",
+                Text,
+                0,
+                "The entry in JSON; another field can't hold its part of it",
+            ),
+            Self::WindowRecords => (
+                "windowRecords",
+                Unsigned64,
+                0,
+                "Records of entries that the window has",
+            ),
+            Self::WindowsLost => (
+                "windowsLost",
+                Unsigned64,
+                0,
+                "Windows before this one that could not be read",
+            ),
+            Self::FieldsOmitted => (
+                "fieldsOmitted",
+                Unsigned64,
+                0,
+                "Fields of the window too long for a message",
+            ),
+            Self::GapLast => (
+                "gapLast",
+                Unsigned64,
+                0,
+                "Number of the last window of a gap",
+            ),
+            Self::GapWindows => (
+                "gapWindows",
+                Unsigned64,
+                0,
+                "Windows in a gap: removed before they were sent",
+            ),
+            Self::Interfaces => (
+                "interfaces",
+                Text,
+                0,
+                "Interfaces that the probe watches, in JSON",
+            ),
+            Self::Approximate => (
+                "approximate",
+                Text,
+                0,
+                "Why numbers are not exact; empty if they are",
+            ),
         }
     }
 }
 
 impl ElementRegistry {
     pub fn new(enterprise: u32) -> Self {
-        Self { enterprise, known: HashMap::new(), numbers: HashMap::new(), untold: Vec::new() }
+        Self {
+            enterprise,
+            known: HashMap::new(),
+            numbers: HashMap::new(),
+            untold: Vec::new(),
+        }
     }
 
     /// Returns one of the elements that every window has.
     pub fn own(&mut self, own: Own) -> Element {
         let (name, kind, unit, description) = own.facts();
-        let element = Element { enterprise: Some(self.enterprise), number: own as u16, kind };
+        let element = Element {
+            enterprise: Some(self.enterprise),
+            number: own as u16,
+            kind,
+        };
         if !self.known.contains_key(name) {
             let semantics = match own {
                 Own::WindowSequence | Own::GapLast => ElementSemantics::Identifier,
@@ -224,8 +283,9 @@ impl ElementRegistry {
         element
     }
 
-    /// Returns the element for a field. The element's number follows from the field's name, so that it is the same in each
-    /// session. If two names give the same number, the second name gets the next number.
+    /// Returns the element for a field. The element's number follows from the field's name, so that
+    /// it is the same in each session. If two names give the same number, the second name gets the
+    /// next number.
     pub fn field(
         &mut self,
         name: &str,
@@ -234,8 +294,8 @@ impl ElementRegistry {
         unit: u16,
         description: &str,
     ) -> Element {
-        // All fields of one name have the same type. For a field of another type, the name of the element contains that
-        // type.
+        // All fields of one name have the same type. For a field of another type, the name of the
+        // element contains that type.
         let name = match self.known.get(name) {
             Some(known) if known.element.kind != kind => format!("{name}.{}", typed(kind)),
             _ => name.to_owned(),
@@ -246,10 +306,24 @@ impl ElementRegistry {
         let span = NUMBERS - FIRST_OF_FIELDS;
         let mut number = FIRST_OF_FIELDS + (hash(&name) % u32::from(span)) as u16;
         while self.numbers.contains_key(&number) {
-            number = if number + 1 < NUMBERS { number + 1 } else { FIRST_OF_FIELDS };
+            number = if number + 1 < NUMBERS {
+                number + 1
+            } else {
+                FIRST_OF_FIELDS
+            };
         }
-        let element = Element { enterprise: Some(self.enterprise), number, kind };
-        self.add(ElementInfo { element, name, semantics, unit, description: description.to_owned() });
+        let element = Element {
+            enterprise: Some(self.enterprise),
+            number,
+            kind,
+        };
+        self.add(ElementInfo {
+            element,
+            name,
+            semantics,
+            unit,
+            description: description.to_owned(),
+        });
         element
     }
 
@@ -292,7 +366,9 @@ fn typed(kind: ElementType) -> String {
 
 /// The hash FNV-1a, which is the same on each machine and in each version.
 fn hash(name: &str) -> u32 {
-    name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    name.bytes().fold(0x811c_9dc5, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    })
 }
 
 /// Returns the number of a unit in IANA's registry; 0 for a unit that is not in it.
@@ -309,37 +385,4 @@ pub fn unit(name: Option<&str>) -> u16 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_field_has_one_number_and_one_type() {
-        let mut registry = ElementRegistry::new(EXAMPLE_ENTERPRISE);
-        let mut field = |name, kind| registry.field(name, kind, ElementSemantics::Quantity, 3, "");
-        let first = field("dns.queries", ElementType::Unsigned64);
-        assert_eq!(first, field("dns.queries", ElementType::Unsigned64));
-        let narrow = field("dns.queries", ElementType::Unsigned32);
-        assert_ne!(first.number, narrow.number);
-        assert_eq!(registry.all().len(), 2);
-        let mut other = ElementRegistry::new(EXAMPLE_ENTERPRISE);
-        other.field("before", ElementType::Text, ElementSemantics::Default, 0, "");
-        assert_eq!(
-            first,
-            other.field("dns.queries", ElementType::Unsigned64, ElementSemantics::Quantity, 3, "")
-        );
-        assert!((FIRST_OF_FIELDS..NUMBERS).contains(&first.number));
-    }
-
-    #[test]
-    fn names_with_one_number_get_two() {
-        let mut registry = ElementRegistry::new(EXAMPLE_ENTERPRISE);
-        let names: Vec<String> = (0..5_000).map(|number| format!("metric.field{number}")).collect();
-        let mut numbers: Vec<u16> = names
-            .iter()
-            .map(|name| registry.field(name, ElementType::Text, ElementSemantics::Default, 0, "").number)
-            .collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        assert_eq!(numbers.len(), names.len());
-    }
-}
+mod tests;

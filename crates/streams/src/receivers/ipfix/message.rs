@@ -33,7 +33,15 @@ pub enum Counted {
 impl MessageWriter {
     /// Messages have at most `limit` octets, unless one record is longer.
     pub const fn new(limit: usize, domain: u32) -> Self {
-        Self { limit, domain, sequence: 0, records: 0, open: Vec::new(), set: None, finished: Vec::new() }
+        Self {
+            limit,
+            domain,
+            sequence: 0,
+            records: 0,
+            open: Vec::new(),
+            set: None,
+            finished: Vec::new(),
+        }
     }
 
     /// Returns the number of octets that a record may have to fit into a message.
@@ -43,7 +51,11 @@ impl MessageWriter {
 
     /// Adds a record to the set of this number.
     pub fn add(&mut self, set: u16, record: &[u8], counted: Counted) {
-        let header = if self.set.is_some_and(|(_, open)| open == set) { 0 } else { SET_HEADER };
+        let header = if self.set.is_some_and(|(_, open)| open == set) {
+            0
+        } else {
+            SET_HEADER
+        };
         if self.open.len() + header + record.len() > self.limit {
             self.close();
         }
@@ -88,7 +100,9 @@ impl MessageWriter {
         message[8..12].copy_from_slice(&self.sequence.to_be_bytes());
         message[12..16].copy_from_slice(&self.domain.to_be_bytes());
         // The sequence number returns to 0 after 2^32 records.
-        self.sequence = self.sequence.wrapping_add(std::mem::take(&mut self.records));
+        self.sequence = self
+            .sequence
+            .wrapping_add(std::mem::take(&mut self.records));
         self.finished.push(message);
     }
 }
@@ -108,8 +122,15 @@ mod tests {
         let lengths: Vec<usize> = messages.iter().map(Vec::len).collect();
         // The first message has a template and two records, the second three records.
         assert_eq!(lengths, [16 + 12 + 4 + 24, 16 + 4 + 36]);
-        let number = |message: &[u8], at: usize| u32::from_be_bytes(message[at..at + 4].try_into().unwrap());
-        assert_eq!(messages.iter().map(|message| number(message, 8)).collect::<Vec<_>>(), [0, 2]);
+        let number =
+            |message: &[u8], at: usize| u32::from_be_bytes(message[at..at + 4].try_into().unwrap());
+        assert_eq!(
+            messages
+                .iter()
+                .map(|message| number(message, 8))
+                .collect::<Vec<_>>(),
+            [0, 2]
+        );
         assert!(messages.iter().all(|message| number(message, 12) == 7));
         assert_eq!(messages[0][16..20], [0, 2, 0, 12]);
         assert_eq!(messages[0][28..32], [1, 0, 0, 28]);
@@ -123,6 +144,9 @@ mod tests {
         writer.add(256, &[1; 12], Counted::Data);
         writer.add(256, &[1; 100], Counted::Data);
         writer.add(256, &[1; 12], Counted::Data);
-        assert_eq!(writer.take().iter().map(Vec::len).collect::<Vec<_>>(), [32, 120, 32]);
+        assert_eq!(
+            writer.take().iter().map(Vec::len).collect::<Vec<_>>(),
+            [32, 120, 32]
+        );
     }
 }

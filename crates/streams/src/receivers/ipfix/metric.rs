@@ -12,19 +12,19 @@ use super::standard::{FLOW_DIRECTION, FLOW_END, FLOW_START, name_of, standard};
 use super::value::{put, put_nothing};
 use crate::receiver::SendError;
 
-/// The most octets of a field of fixed length that contains hex digits. For a longer field, each record contains the
-/// length.
+/// The most octets of a field of fixed length that contains hex digits. For a longer field, each
+/// record contains the length.
 const FIXED: usize = 32;
-/// The most octets of a field of variable length, for each attempt. If an entry is too long for a message, it is
-/// encoded again with the next limit.
+/// The most octets of a field of variable length, for each attempt. If an entry is too long for a
+/// message, it is encoded again with the next limit.
 const CAPS: [usize; 4] = [usize::MAX, 255, 32, 0];
 /// The bit of a variant whose records have the entry in JSON.
 const WITH_REST: u64 = 1 << 63;
 /// The most addresses of either version in one record.
 const ADDRESSES: u32 = 62;
 
-/// The elements of the identity at the beginning of each record. The first element has a fixed length:
-/// python3-ipfix 0.9 loops forever at records that begin with a variable-length element.
+/// The elements of the identity at the beginning of each record. The first element has a fixed
+/// length: python3-ipfix 0.9 loops forever at records that begin with a variable-length element.
 pub const IDENTITY: [Own; 4] = [Own::WindowSequence, Own::Node, Own::Probe, Own::Instance];
 
 /// The way in which the entries of a metric become records.
@@ -32,17 +32,18 @@ pub const IDENTITY: [Own; 4] = [Own::WindowSequence, Own::Node, Own::Probe, Own:
 pub struct MetricTemplates {
     /// The elements of each record before the elements of the entry.
     head: Vec<Element>,
-    /// The number of elements at the beginning that are the scope. A metric whose key describes no flow has a scope,
-    /// because it describes the probe.
+    /// The number of elements at the beginning that are the scope. A metric whose key describes no
+    /// flow has a scope, because it describes the probe.
     scope: usize,
     fields: Vec<RecordField>,
     rest: Element,
     per_cpu: bool,
-    /// True if records need the start and the end of the window, because they have no times of a flow.
+    /// True if records need the start and the end of the window, because they have no times of a
+    /// flow.
     pub with_start: bool,
     pub with_end: bool,
-    /// The templates, each by the properties in which its records differ: the versions of addresses, and the
-    /// presence of the rest in JSON.
+    /// The templates, each by the properties in which its records differ: the versions of
+    /// addresses, and the presence of the rest in JSON.
     templates: HashMap<u64, u16>,
 }
 
@@ -81,25 +82,39 @@ struct EncodedEntry {
 }
 
 impl MetricTemplates {
-    /// Makes the templates of a metric. `more` has names of fields, each with the name of the IANA element that it
-    /// means.
+    /// Makes the templates of a metric. `more` has names of fields, each with the name of the IANA
+    /// element that it means.
     pub fn new(
         registry: &mut ElementRegistry,
         metric: &MetricShape,
         more: &BTreeMap<String, String>,
     ) -> Self {
-        let mut planner = Planner { registry, metric, more, used: HashSet::new(), addresses: 0 };
+        let mut planner = Planner {
+            registry,
+            metric,
+            more,
+            used: HashSet::new(),
+            addresses: 0,
+        };
         let mut fields = Vec::new();
         if let Some(key) = &metric.key {
             leaves(key, &mut Vec::new(), &mut |field, path| {
                 fields.push(planner.field(FieldSource::Key, field, path));
             });
         }
-        let is_flow = fields.iter().any(|field: &RecordField| field.element.enterprise.is_none());
+        let is_flow = fields
+            .iter()
+            .any(|field: &RecordField| field.element.enterprise.is_none());
         if metric.per_cpu {
             let (source, content) = (FieldSource::Cpu, FieldContent::Unsigned { bits: 32 });
             let element = planner.registry.own(Own::Cpu);
-            fields.push(RecordField { source, path: Vec::new(), content, element, version_6: None });
+            fields.push(RecordField {
+                source,
+                path: Vec::new(),
+                content,
+                element,
+                version_6: None,
+            });
         }
         leaves(&metric.value, &mut Vec::new(), &mut |field, path| {
             fields.push(planner.field(FieldSource::Value, field, path));
@@ -119,11 +134,20 @@ impl MetricTemplates {
         );
         let scope = if is_flow { 0 } else { IDENTITY.len() };
         let (rest, per_cpu) = (registry.own(Own::Rest), metric.per_cpu);
-        Self { head, scope, fields, rest, per_cpu, with_start, with_end, templates: HashMap::new() }
+        Self {
+            head,
+            scope,
+            fields,
+            rest,
+            per_cpu,
+            with_start,
+            with_end,
+            templates: HashMap::new(),
+        }
     }
 
-    /// Adds the records of an entry. Each record begins with the octets in `head`. Returns the number of
-    /// records, and the number of fields that are left out.
+    /// Adds the records of an entry. Each record begins with the octets in `head`. Returns the
+    /// number of records, and the number of fields that are left out.
     pub fn add(
         &mut self,
         session: &mut CollectorSession,
@@ -164,12 +188,17 @@ impl MetricTemplates {
                 FieldSource::Value => at(value, &field.path)?,
                 FieldSource::Cpu => &Value::from(0),
             };
-            let text = found.as_str().map_or_else(|| found.to_string(), str::to_owned);
+            let text = found
+                .as_str()
+                .map_or_else(|| found.to_string(), str::to_owned);
             let element = match field.version_6 {
                 Some((_, version_6)) if text.contains(':') => version_6,
                 _ => field.element,
             };
-            let name = registry.name(element).map(str::to_owned).or_else(|| name_of(element))?;
+            let name = registry
+                .name(element)
+                .map(str::to_owned)
+                .or_else(|| name_of(element))?;
             Some(format!("{name}={text}"))
         });
         fields.collect::<Vec<_>>().join(", ")
@@ -187,7 +216,9 @@ impl MetricTemplates {
             };
             let mut element = field.element;
             if let Some((bit, version_6)) = field.version_6
-                && found.and_then(Value::as_str).is_some_and(|text| text.contains(':'))
+                && found
+                    .and_then(Value::as_str)
+                    .is_some_and(|text| text.contains(':'))
             {
                 (variant, element) = (variant | bit, version_6);
             }
@@ -210,13 +241,22 @@ impl MetricTemplates {
             let text = entry.to_string();
             variant |= WITH_REST;
             let is_held = text.len() <= cap
-                && put(&mut bytes, ElementType::Text, &FieldContent::Text { size: 0 }, &text.into());
+                && put(
+                    &mut bytes,
+                    ElementType::Text,
+                    &FieldContent::Text { size: 0 },
+                    &text.into(),
+                );
             if !is_held {
                 put_nothing(&mut bytes, ElementType::Text);
                 omitted += 1;
             }
         }
-        EncodedEntry { bytes, variant, omitted }
+        EncodedEntry {
+            bytes,
+            variant,
+            omitted,
+        }
     }
 
     /// A key may show bits of its padding besides its members.
@@ -226,8 +266,10 @@ impl MetricTemplates {
                 .iter()
                 .any(|field| field.source == FieldSource::Key && field.path.first() == Some(name))
         };
-        let has_members =
-            self.fields.iter().any(|field| field.source == FieldSource::Key && !field.path.is_empty());
+        let has_members = self
+            .fields
+            .iter()
+            .any(|field| field.source == FieldSource::Key && !field.path.is_empty());
         has_members && key.as_object().is_some_and(|key| !key.keys().all(is_known))
     }
 
@@ -241,7 +283,10 @@ impl MetricTemplates {
             _ => field.element,
         }));
         elements.extend((variant & WITH_REST != 0).then_some(self.rest));
-        let number = session.template(Template { scope: self.scope, elements })?;
+        let number = session.template(Template {
+            scope: self.scope,
+            elements,
+        })?;
         self.templates.insert(variant, number);
         Ok(number)
     }
@@ -252,10 +297,16 @@ impl Planner<'_> {
         // A number that has no name gets the name of its metric.
         let name = path.last().unwrap_or(&self.metric.name);
         // An element in the configuration takes precedence over a tag of the source.
-        let chosen = self.more.get(name).or(field.ie.as_ref()).map(String::as_str);
+        let chosen = self
+            .more
+            .get(name)
+            .or(field.ie.as_ref())
+            .map(String::as_str);
         let choice = standard(name, &field.content, self.metric.reading, chosen).filter(|choice| {
             !self.used.contains(&choice.element)
-                && choice.version_6.is_none_or(|other| !self.used.contains(&other))
+                && choice
+                    .version_6
+                    .is_none_or(|other| !self.used.contains(&other))
         });
         let (element, version_6) = match choice {
             Some(choice) => (choice.element, choice.version_6),
@@ -267,7 +318,13 @@ impl Planner<'_> {
             self.addresses += 1;
             (1 << self.addresses, element)
         });
-        RecordField { source, path: path.to_vec(), content: field.content.clone(), element, version_6 }
+        RecordField {
+            source,
+            path: path.to_vec(),
+            content: field.content.clone(),
+            element,
+            version_6,
+        }
     }
 
     /// Returns one of our elements for a field, and the element for an address of version 6.
@@ -277,7 +334,12 @@ impl Planner<'_> {
         field: &FieldShape,
         path: &[String],
     ) -> (Element, Option<Element>) {
-        let MetricShape { name: metric, reading, help, .. } = self.metric;
+        let MetricShape {
+            name: metric,
+            reading,
+            help,
+            ..
+        } = self.metric;
         let semantics = match field.meaning {
             Some(NumberMeaning::Quantity) if *reading == Temporality::Window => {
                 ElementSemantics::DeltaCounter
@@ -290,9 +352,21 @@ impl Planner<'_> {
         };
         let unit = unit(field.unit.as_deref());
         let is_address = field.content == FieldContent::Ip && self.addresses < ADDRESSES;
-        let kind = if is_address { ElementType::Ipv4 } else { kind(&field.content) };
-        let whole = if source == FieldSource::Key { "key" } else { "value" };
-        let plain = if path.is_empty() { whole.to_owned() } else { path.join(".") };
+        let kind = if is_address {
+            ElementType::Ipv4
+        } else {
+            kind(&field.content)
+        };
+        let whole = if source == FieldSource::Key {
+            "key"
+        } else {
+            "value"
+        };
+        let plain = if path.is_empty() {
+            whole.to_owned()
+        } else {
+            path.join(".")
+        };
         let mut name = format!("{metric}.{plain}");
         let mut element = self.registry.field(&name, kind, semantics, unit, help);
         if self.used.contains(&element) {
@@ -300,15 +374,29 @@ impl Planner<'_> {
             name = format!("{metric}.{whole}.{plain}");
             element = self.registry.field(&name, kind, semantics, unit, help);
         }
-        let version_6 = is_address
-            .then(|| self.registry.field(&format!("{name}.ipv6"), ElementType::Ipv6, semantics, unit, help));
+        let version_6 = is_address.then(|| {
+            self.registry.field(
+                &format!("{name}.ipv6"),
+                ElementType::Ipv6,
+                semantics,
+                unit,
+                help,
+            )
+        });
         (element, version_6)
     }
 }
 
-/// Calls `visit` with each field that is not a struct, and with the names of the structs that contain it.
-fn leaves(field: &FieldShape, path: &mut Vec<String>, visit: &mut impl FnMut(&FieldShape, &[String])) {
-    let FieldContent::Struct { fields } = &field.content else { return visit(field, path) };
+/// Calls `visit` with each field that is not a struct, and with the names of the structs that
+/// contain it.
+fn leaves(
+    field: &FieldShape,
+    path: &mut Vec<String>,
+    visit: &mut impl FnMut(&FieldShape, &[String]),
+) {
+    let FieldContent::Struct { fields } = &field.content else {
+        return visit(field, path);
+    };
     for member in fields {
         path.push(member.name.clone());
         leaves(member, path, visit);

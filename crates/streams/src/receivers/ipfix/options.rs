@@ -62,7 +62,8 @@ pub struct IpfixOptions {
     /// The time after which templates are sent again over UDP.
     #[serde(default = "minute", deserialize_with = "duration::read")]
     templates: Duration,
-    /// Over TCP and TLS, whether a batch counts as sent once the collector has closed its connection.
+    /// Over TCP and TLS, whether a batch counts as sent once the collector has closed its
+    /// connection.
     #[serde(default = "yes")]
     confirm: bool,
     /// Names of fields, each with the name of the IANA element that it means.
@@ -92,7 +93,10 @@ impl ReceiverOptions for IpfixOptions {
 
     fn from_url(url: &ReceiverUrl) -> Result<Self, String> {
         if !url.path.is_empty() {
-            return Err(format!("{}://HOST:PORT is expected, without a path", url.scheme));
+            return Err(format!(
+                "{}://HOST:PORT is expected, without a path",
+                url.scheme
+            ));
         }
         let transport = match url.scheme.as_str() {
             "ipfix+udp" => IpfixTransport::Udp,
@@ -101,7 +105,10 @@ impl ReceiverOptions for IpfixOptions {
         };
         let value = serde_json::json!({ "collector": url.authority });
         let options: Self = serde_json::from_value(value).map_err(|error| error.to_string())?;
-        Ok(Self { transport, ..options })
+        Ok(Self {
+            transport,
+            ..options
+        })
     }
 
     fn check(&self) -> Result<(), (&'static str, String)> {
@@ -110,7 +117,9 @@ impl ReceiverOptions for IpfixOptions {
             let collector = &self.collector;
             return Err((
                 "collector",
-                format!("{collector:?} is not an address; write HOST or HOST:PORT, as in collector:4739"),
+                format!(
+                    "{collector:?} is not an address; write HOST or HOST:PORT, as in collector:4739"
+                ),
             ));
         }
         if self.enterprise == 0 {
@@ -120,7 +129,10 @@ impl ReceiverOptions for IpfixOptions {
             ));
         }
         if !(LEAST_MTU..=LONGEST_MESSAGE).contains(&self.mtu) {
-            return Err(("mtu", format!("{} is not from {LEAST_MTU} to {LONGEST_MESSAGE}", self.mtu)));
+            return Err((
+                "mtu",
+                format!("{} is not from {LEAST_MTU} to {LONGEST_MESSAGE}", self.mtu),
+            ));
         }
         let tls = [("ca", &self.ca), ("cert", &self.cert), ("key", &self.key)];
         for (field, file) in tls {
@@ -129,12 +141,22 @@ impl ReceiverOptions for IpfixOptions {
             }
         }
         if self.key.is_some() && self.cert.is_none() {
-            return Err(("key", "a private key needs its certificate: name it as cert".to_owned()));
+            return Err((
+                "key",
+                "a private key needs its certificate: name it as cert".to_owned(),
+            ));
         }
-        match self.elements.iter().find(|(_, element)| IpfixElement::named(element).is_none()) {
+        match self
+            .elements
+            .iter()
+            .find(|(_, element)| IpfixElement::named(element).is_none())
+        {
             Some((field, element)) => {
                 let nearest = IpfixElement::nearest(element);
-                Err(("elements", format!("{field}: {element} is not an element; the nearest are {nearest}")))
+                Err((
+                    "elements",
+                    format!("{field}: {element} is not an element; the nearest are {nearest}"),
+                ))
             }
             None => Ok(()),
         }
@@ -156,9 +178,21 @@ impl ReceiverOptions for IpfixOptions {
     fn receiver(self, setup: &ReceiverSetup) -> Box<dyn Receiver> {
         let target = self.target();
         let is_confirmed = self.confirm && self.transport != IpfixTransport::Udp;
-        let linger = if is_confirmed { LINGER } else { BatchLimits::default().linger };
-        let linger = if setup.once { duration::SOON.min(linger) } else { linger };
-        let limits = BatchLimits { items: 4096, bytes: setup.memory / 8, linger };
+        let linger = if is_confirmed {
+            LINGER
+        } else {
+            BatchLimits::default().linger
+        };
+        let linger = if setup.once {
+            duration::SOON.min(linger)
+        } else {
+            linger
+        };
+        let limits = BatchLimits {
+            items: 4096,
+            bytes: setup.memory / 8,
+            linger,
+        };
         Box::new(IpfixReceiver {
             collector: self.address(),
             options: self,
@@ -173,7 +207,11 @@ impl ReceiverOptions for IpfixOptions {
 impl IpfixOptions {
     /// HOST:PORT.
     fn address(&self) -> String {
-        let port = if self.transport == IpfixTransport::Tls { TLS_PORT } else { PORT };
+        let port = if self.transport == IpfixTransport::Tls {
+            TLS_PORT
+        } else {
+            PORT
+        };
         match split(&self.collector) {
             (_, Some(_)) => self.collector.clone(),
             (host, None) => format!("{host}:{port}"),
@@ -254,14 +292,25 @@ impl IpfixReceiver {
 
     async fn begin(&self) -> Result<OpenSession, SendError> {
         let link = CollectorLink::open(&self.collector, &self.options.route()).await?;
-        let limit = if let CollectorLink::Udp { limit, .. } = &link { *limit } else { LONGEST_MESSAGE };
-        Ok(OpenSession { link, encoder: self.encoder(limit), told: Instant::now() })
+        let limit = if let CollectorLink::Udp { limit, .. } = &link {
+            *limit
+        } else {
+            LONGEST_MESSAGE
+        };
+        Ok(OpenSession {
+            link,
+            encoder: self.encoder(limit),
+            told: Instant::now(),
+        })
     }
 
     /// Makes an encoder of messages with at most `limit` octets.
     fn encoder(&self, limit: usize) -> WindowEncoder {
-        let settings =
-            SessionSettings { enterprise: self.options.enterprise, domain: self.options.domain, limit };
+        let settings = SessionSettings {
+            enterprise: self.options.enterprise,
+            domain: self.options.domain,
+            limit,
+        };
         WindowEncoder::new(settings, self.options.elements.clone())
     }
 }
@@ -271,7 +320,10 @@ impl Receiver for IpfixReceiver {
         self.limits
     }
 
-    fn send<'a>(&'a mut self, batch: &'a [Arc<StreamItem>]) -> BoxFuture<'a, Result<Receipt, SendError>> {
+    fn send<'a>(
+        &'a mut self,
+        batch: &'a [Arc<StreamItem>],
+    ) -> BoxFuture<'a, Result<Receipt, SendError>> {
         async move {
             // After an error the session has ended. The next session begins with its templates.
             self.store(batch).await?;
@@ -281,7 +333,10 @@ impl Receiver for IpfixReceiver {
     }
 
     fn preview(&self, item: &ItemName) -> String {
-        format!("{item} -> {}, observation domain {}", self.target, self.options.domain)
+        format!(
+            "{item} -> {}, observation domain {}",
+            self.target, self.options.domain
+        )
     }
 
     fn content(&self, window: &StreamWindow, most: usize) -> Result<Vec<String>, SendError> {
@@ -290,43 +345,4 @@ impl Receiver for IpfixReceiver {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn of_url(url: &str) -> Result<IpfixOptions, String> {
-        let options = IpfixOptions::from_url(&url.parse()?)?;
-        options.check().map_err(|(_, message)| message)?;
-        Ok(options)
-    }
-
-    #[test]
-    fn schemes_have_ports() {
-        for (url, target) in [
-            ("ipfix://collector", "ipfix://collector:4739"),
-            ("ipfix+tls://collector", "ipfix+tls://collector:4740"),
-            ("ipfix+udp://[::1]", "ipfix+udp://[::1]:4739"),
-            ("ipfix+udp://[::1]:9995", "ipfix+udp://[::1]:9995"),
-        ] {
-            assert_eq!(of_url(url).unwrap().target(), target);
-        }
-        assert!(of_url("ipfix://").unwrap_err().contains("HOST:PORT"));
-        assert!(of_url("ipfix://host:port").unwrap_err().contains("HOST:PORT"));
-        assert!(of_url("ipfix://host/path").unwrap_err().contains("without a path"));
-    }
-
-    #[test]
-    fn mistakes_name_their_field() {
-        let mistake = |more: serde_json::Value| {
-            let mut value = serde_json::json!({ "collector": "host" });
-            for (name, part) in more.as_object().unwrap() {
-                value[name] = part.clone();
-            }
-            serde_json::from_value::<IpfixOptions>(value).unwrap().check().unwrap_err().0
-        };
-        assert_eq!(mistake(serde_json::json!({ "enterprise": 0 })), "enterprise");
-        assert_eq!(mistake(serde_json::json!({ "mtu": 100 })), "mtu");
-        assert_eq!(mistake(serde_json::json!({ "ca": "/ca.pem" })), "ca");
-        assert_eq!(mistake(serde_json::json!({ "transport": "tls", "key": "/key.pem" })), "key");
-        assert_eq!(mistake(serde_json::json!({ "elements": { "bytes": "octets" } })), "elements");
-    }
-}
+mod tests;

@@ -1,4 +1,5 @@
-//! A transport session: the templates and types that its collector knows, and the records after them.
+//! A transport session: the templates and types that its collector knows, and the records after
+//! them.
 
 use std::collections::HashMap;
 
@@ -60,7 +61,13 @@ impl CollectorSession {
             templates: HashMap::new(),
             definitions: Vec::new(),
         };
-        session.define(Template { scope: 2, elements: TYPE_RECORD.to_vec() }, TYPES);
+        session.define(
+            Template {
+                scope: 2,
+                elements: TYPE_RECORD.to_vec(),
+            },
+            TYPES,
+        );
         session
     }
 
@@ -71,9 +78,14 @@ impl CollectorSession {
             return Ok(*number);
         }
         let number = usize::from(TYPES) + self.definitions.len();
-        let number = u16::try_from(number).ok().filter(|_| !self.registry.is_full()).ok_or_else(|| {
-            SendError::new("the session has used all numbers of templates or elements; it begins anew")
-        })?;
+        let number = u16::try_from(number)
+            .ok()
+            .filter(|_| !self.registry.is_full())
+            .ok_or_else(|| {
+                SendError::new(
+                    "the session has used all numbers of templates or elements; it begins anew",
+                )
+            })?;
         for info in self.registry.take_untold() {
             self.tell(&info);
         }
@@ -117,12 +129,21 @@ impl CollectorSession {
         } else {
             TEMPLATES
         };
-        for Element { enterprise, number, kind } in &template.elements {
+        for Element {
+            enterprise,
+            number,
+            kind,
+        } in &template.elements
+        {
             // The highest bit says that the number of an enterprise follows.
             let bit = if enterprise.is_some() { 0x8000 } else { 0 };
             definition.extend((number | bit).to_be_bytes());
             definition.extend(kind.length().to_be_bytes());
-            definition.extend(enterprise.iter().flat_map(|enterprise| enterprise.to_be_bytes()));
+            definition.extend(
+                enterprise
+                    .iter()
+                    .flat_map(|enterprise| enterprise.to_be_bytes()),
+            );
         }
         self.writer.add(set, &definition, Counted::Template);
         self.definitions.push((set, definition));
@@ -131,7 +152,13 @@ impl CollectorSession {
 
     /// Adds the type record of one of our elements.
     fn tell(&mut self, info: &ElementInfo) {
-        let ElementInfo { element, name, semantics, unit, description } = info;
+        let ElementInfo {
+            element,
+            name,
+            semantics,
+            unit,
+            description,
+        } = info;
         let mut record = Vec::new();
         record.extend(element.enterprise.unwrap_or_default().to_be_bytes());
         record.extend(element.number.to_be_bytes());
@@ -156,10 +183,17 @@ mod tests {
 
     #[test]
     fn a_template_is_sent_once_and_again_when_asked() {
-        let settings = SessionSettings { enterprise: EXAMPLE_ENTERPRISE, domain: 0, limit: 512 };
+        let settings = SessionSettings {
+            enterprise: EXAMPLE_ENTERPRISE,
+            domain: 0,
+            limit: 512,
+        };
         let mut session = CollectorSession::new(settings);
         let node = session.registry.own(Own::Node);
-        let template = Template { scope: 0, elements: vec![node, Element::iana(2, ElementType::Unsigned64)] };
+        let template = Template {
+            scope: 0,
+            elements: vec![node, Element::iana(2, ElementType::Unsigned64)],
+        };
         let number = session.template(template.clone()).unwrap();
         assert_eq!(number, TYPES + 1);
         assert_eq!(session.template(template).unwrap(), number);

@@ -1,4 +1,5 @@
-//! The fields that IANA's registry has an information element for, by their names in the library of probes.
+//! The fields that IANA's registry has an information element for, by their names in the library of
+//! probes.
 
 use twinprobe_ebpf_common::Temporality;
 use twinprobe_ebpf_common::ipfix::element::IpfixElement;
@@ -16,8 +17,8 @@ pub struct StandardElement {
     /// The content that a field must have in addition to its name.
     content: StandardContent,
     fields: &'static [&'static str],
-    /// The number of the element for counts since the deployment of the probe, instead of counts within a
-    /// window.
+    /// The number of the element for counts since the deployment of the probe, instead of counts
+    /// within a window.
     total: Option<u16>,
 }
 
@@ -48,7 +49,14 @@ const fn number(
     kind: ElementType,
     fields: &'static [&'static str],
 ) -> StandardElement {
-    StandardElement { name, number, kind, content: StandardContent::Number, fields, total: None }
+    StandardElement {
+        name,
+        number,
+        kind,
+        content: StandardContent::Number,
+        fields,
+        total: None,
+    }
 }
 
 const fn counter(
@@ -69,7 +77,14 @@ const fn other(
     content: StandardContent,
     fields: &'static [&'static str],
 ) -> StandardElement {
-    StandardElement { name, number, kind, content, fields, total: None }
+    StandardElement {
+        name,
+        number,
+        kind,
+        content,
+        fields,
+        total: None,
+    }
 }
 
 /// The table: name, number, type, and the fields. <https://www.iana.org/assignments/ipfix>
@@ -78,13 +93,54 @@ const fn other(
 /// `layer2OctetDeltaCount`.
 /// `octetDeltaCount` counts the octets of IP alone: `IN_OCTETS`.
 pub const STANDARD: &[StandardElement] = &[
-    counter("octetDeltaCount", 1, 85, &["IN_OCTETS", "octets", "octets_total", "ip_bytes", "ip_bytes_total"]),
-    counter("packetDeltaCount", 2, 86, &["IN_PKTS", "packets", "packets_total"]),
-    counter("layer2OctetDeltaCount", 352, 353, &["IN_BYTES", "bytes", "bytes_total"]),
-    number("protocolIdentifier", 4, ElementType::Unsigned8, &["PROTOCOL", "protocol"]),
-    number("ipClassOfService", 5, ElementType::Unsigned8, &["SRC_TOS", "tos"]),
-    number("tcpControlBits", 6, ElementType::Unsigned16, &["TCP_FLAGS", "tcp_flags"]),
-    number("sourceTransportPort", 7, ElementType::Unsigned16, &["L4_SRC_PORT", "source_port", "src_port"]),
+    counter(
+        "octetDeltaCount",
+        1,
+        85,
+        &[
+            "IN_OCTETS",
+            "octets",
+            "octets_total",
+            "ip_bytes",
+            "ip_bytes_total",
+        ],
+    ),
+    counter(
+        "packetDeltaCount",
+        2,
+        86,
+        &["IN_PKTS", "packets", "packets_total"],
+    ),
+    counter(
+        "layer2OctetDeltaCount",
+        352,
+        353,
+        &["IN_BYTES", "bytes", "bytes_total"],
+    ),
+    number(
+        "protocolIdentifier",
+        4,
+        ElementType::Unsigned8,
+        &["PROTOCOL", "protocol"],
+    ),
+    number(
+        "ipClassOfService",
+        5,
+        ElementType::Unsigned8,
+        &["SRC_TOS", "tos"],
+    ),
+    number(
+        "tcpControlBits",
+        6,
+        ElementType::Unsigned16,
+        &["TCP_FLAGS", "tcp_flags"],
+    ),
+    number(
+        "sourceTransportPort",
+        7,
+        ElementType::Unsigned16,
+        &["L4_SRC_PORT", "source_port", "src_port"],
+    ),
     number(
         "destinationTransportPort",
         11,
@@ -92,17 +148,64 @@ pub const STANDARD: &[StandardElement] = &[
         &["L4_DST_PORT", "destination_port", "dst_port"],
     ),
     // The index of an interface, as SNMP has it.
-    number("ingressInterface", 10, ElementType::Unsigned32, &["INPUT_SNMP"]),
-    number("egressInterface", 14, ElementType::Unsigned32, &["OUTPUT_SNMP"]),
-    number("bgpSourceAsNumber", 16, ElementType::Unsigned32, &["SRC_AS"]),
-    number("bgpDestinationAsNumber", 17, ElementType::Unsigned32, &["DST_AS"]),
-    number("flowEndReason", 136, ElementType::Unsigned8, &["END_REASON"]),
+    number(
+        "ingressInterface",
+        10,
+        ElementType::Unsigned32,
+        &["INPUT_SNMP"],
+    ),
+    number(
+        "egressInterface",
+        14,
+        ElementType::Unsigned32,
+        &["OUTPUT_SNMP"],
+    ),
+    number(
+        "bgpSourceAsNumber",
+        16,
+        ElementType::Unsigned32,
+        &["SRC_AS"],
+    ),
+    number(
+        "bgpDestinationAsNumber",
+        17,
+        ElementType::Unsigned32,
+        &["DST_AS"],
+    ),
+    number(
+        "flowEndReason",
+        136,
+        ElementType::Unsigned8,
+        &["END_REASON"],
+    ),
     number("ipTTL", 192, ElementType::Unsigned8, &["ttl"]),
-    number("ipDiffServCodePoint", 195, ElementType::Unsigned8, &["dscp"]),
+    number(
+        "ipDiffServCodePoint",
+        195,
+        ElementType::Unsigned8,
+        &["dscp"],
+    ),
     number("dot1qVlanId", 243, ElementType::Unsigned16, &["vlan"]),
-    number("dot1qCustomerVlanId", 245, ElementType::Unsigned16, &["inner_vlan"]),
-    other("sourceIPv4Address", 8, ElementType::Ipv4, StandardContent::Ipv4, &["IPV4_SRC_ADDR"]),
-    other("destinationIPv4Address", 12, ElementType::Ipv4, StandardContent::Ipv4, &["IPV4_DST_ADDR"]),
+    number(
+        "dot1qCustomerVlanId",
+        245,
+        ElementType::Unsigned16,
+        &["inner_vlan"],
+    ),
+    other(
+        "sourceIPv4Address",
+        8,
+        ElementType::Ipv4,
+        StandardContent::Ipv4,
+        &["IPV4_SRC_ADDR"],
+    ),
+    other(
+        "destinationIPv4Address",
+        12,
+        ElementType::Ipv4,
+        StandardContent::Ipv4,
+        &["IPV4_DST_ADDR"],
+    ),
     other(
         "sourceIPv4Address",
         8,
@@ -117,7 +220,13 @@ pub const STANDARD: &[StandardElement] = &[
         StandardContent::Address(28),
         &["destination", "dst", "IPV6_DST_ADDR"],
     ),
-    other("sourceMacAddress", 56, ElementType::Mac, StandardContent::Mac, &["source_mac", "src_mac"]),
+    other(
+        "sourceMacAddress",
+        56,
+        ElementType::Mac,
+        StandardContent::Mac,
+        &["source_mac", "src_mac"],
+    ),
     other(
         "destinationMacAddress",
         80,
@@ -125,7 +234,13 @@ pub const STANDARD: &[StandardElement] = &[
         StandardContent::Mac,
         &["destination_mac", "dst_mac"],
     ),
-    other("interfaceName", 82, ElementType::Text, StandardContent::Interface, &["interface"]),
+    other(
+        "interfaceName",
+        82,
+        ElementType::Text,
+        StandardContent::Interface,
+        &["interface"],
+    ),
     other(
         "flowStartMilliseconds",
         FLOW_START,
@@ -142,16 +257,17 @@ pub const STANDARD: &[StandardElement] = &[
     ),
 ];
 
-/// The element for the time of a flow's first packet, or for the start of the interval in which it was counted (RFC 7015,
-/// section 5.1).
+/// The element for the time of a flow's first packet, or for the start of the interval in which it
+/// was counted (RFC 7015, section 5.1).
 pub const FLOW_START: u16 = 152;
-/// The element for the time of a flow's last packet, or for the end of the interval in which it was counted.
+/// The element for the time of a flow's last packet, or for the end of the interval in which it was
+/// counted.
 pub const FLOW_END: u16 = 153;
 /// The element for the direction of a flow: 0 is ingress, 1 is egress.
 pub const FLOW_DIRECTION: Element = Element::iana(61, ElementType::Unsigned8);
 
-/// Returns the element for a field of this name, if the content agrees with the name. `chosen` is the name of
-/// an element from a configuration or a tag.
+/// Returns the element for a field of this name, if the content agrees with the name. `chosen` is
+/// the name of an element from a configuration or a tag.
 pub fn standard(
     field: &str,
     content: &FieldContent,
@@ -189,16 +305,22 @@ fn registered(
             IpfixType::Milliseconds => ElementType::Milliseconds,
             IpfixType::Nanoseconds => ElementType::Nanoseconds,
         };
-        Element { enterprise, number: named.number, kind }
+        Element {
+            enterprise,
+            number: named.number,
+            kind,
+        }
     };
     let of_version = |version: &str| {
-        IpfixElement::named(&named.name.replace("IPv4", version).replace("IPv6", version)).map(element)
+        IpfixElement::named(&named.name.replace("IPv4", version).replace("IPv6", version))
+            .map(element)
     };
     match (named.kind, content) {
         // A field with addresses of both versions has two elements.
-        (IpfixType::Ipv4 | IpfixType::Ipv6, FieldContent::Ip) => {
-            Some(StandardChoice { element: of_version("IPv4")?, version_6: Some(of_version("IPv6")?) })
-        }
+        (IpfixType::Ipv4 | IpfixType::Ipv6, FieldContent::Ip) => Some(StandardChoice {
+            element: of_version("IPv4")?,
+            version_6: Some(of_version("IPv6")?),
+        }),
         (
             IpfixType::U8 | IpfixType::U16 | IpfixType::U32 | IpfixType::U64,
             FieldContent::Unsigned { .. }
@@ -210,7 +332,10 @@ fn registered(
         | (IpfixType::Mac, FieldContent::Mac)
         | (IpfixType::Text, FieldContent::Text { .. } | FieldContent::Interface)
         | (IpfixType::Milliseconds | IpfixType::Nanoseconds, FieldContent::Time) => {
-            Some(StandardChoice { element: element(named), version_6: None })
+            Some(StandardChoice {
+                element: element(named),
+                version_6: None,
+            })
         }
         _ => None,
     }
@@ -236,11 +361,13 @@ impl StandardElement {
         let mut version_6 = None;
         let mut kind = self.kind;
         let fits = match (self.content, content) {
-            // The field of a program may be wider than the element, because there is no atomic OR on a byte. The stream
-            // reports a number that is too large.
+            // The field of a program may be wider than the element, because there is no atomic OR
+            // on a byte. The stream reports a number that is too large.
             (
                 StandardContent::Number,
-                FieldContent::Unsigned { .. } | FieldContent::Name { .. } | FieldContent::Flags { .. },
+                FieldContent::Unsigned { .. }
+                | FieldContent::Name { .. }
+                | FieldContent::Flags { .. },
             ) => true,
             (StandardContent::Number, FieldContent::Decimal { signed }) => !signed,
             (StandardContent::Ipv4 | StandardContent::Address(_), FieldContent::Ipv4)
@@ -251,7 +378,11 @@ impl StandardElement {
                 true
             }
             (StandardContent::Address(number), FieldContent::Ip) => {
-                version_6 = Some(Element { enterprise, number, kind: ElementType::Ipv6 });
+                version_6 = Some(Element {
+                    enterprise,
+                    number,
+                    kind: ElementType::Ipv6,
+                });
                 true
             }
             _ => false,
@@ -260,52 +391,16 @@ impl StandardElement {
             Some(total) if reading != Temporality::Window => total,
             _ => self.number,
         };
-        fits.then_some(StandardChoice { element: Element { enterprise, number, kind }, version_6 })
+        fits.then_some(StandardChoice {
+            element: Element {
+                enterprise,
+                number,
+                kind,
+            },
+            version_6,
+        })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn chosen(field: &str, content: &FieldContent) -> Option<(Option<u32>, u16)> {
-        standard(field, content, Temporality::Window, None)
-            .map(|choice| (choice.element.enterprise, choice.element.number))
-    }
-
-    #[test]
-    fn names_and_contents_decide() {
-        let wide = FieldContent::Unsigned { bits: 64 };
-        assert_eq!(chosen("IN_PKTS", &wide), Some((None, 2)));
-        assert_eq!(chosen("IN_OCTETS", &wide), Some((None, 1)));
-        assert_eq!(chosen("IN_BYTES", &wide), Some((None, 352)));
-        assert_eq!(chosen("REVERSE_IN_PKTS", &wide), Some((Some(REVERSE), 2)));
-        assert_eq!(chosen("TCP_FLAGS", &FieldContent::Unsigned { bits: 32 }), Some((None, 6)));
-        assert_eq!(chosen("TCP_FLAGS", &FieldContent::Signed { bits: 32 }), None);
-        assert_eq!(chosen("source", &FieldContent::Ipv4), Some((None, 8)));
-        assert_eq!(chosen("source", &wide), None);
-        let ip = standard("source", &FieldContent::Ip, Temporality::Window, None).unwrap();
-        assert_eq!(ip.version_6.unwrap().number, 27);
-        let total = standard("packets", &wide, Temporality::Cumulative, None).unwrap();
-        assert_eq!(total.element.number, 86);
-        assert_eq!(name_of(total.element).as_deref(), Some("packetTotalCount"));
-        assert_eq!(name_of(ip.version_6.unwrap()).as_deref(), Some("sourceIPv6Address"));
-        assert_eq!(name_of(Element::iana(9999, ElementType::Text)), None);
-        let chosen = |element| standard("bytes", &wide, Temporality::Window, Some(element));
-        assert_eq!(chosen("octetDeltaCount").unwrap().element.number, 1);
-        assert_eq!(chosen("tcpWindowSize").unwrap().element, Element::iana(186, ElementType::Unsigned16));
-        assert_eq!(chosen("sourceMacAddress"), None);
-        let next =
-            standard("via", &FieldContent::Ip, Temporality::Window, Some("ipNextHopIPv6Address")).unwrap();
-        assert_eq!((next.element.number, next.version_6.unwrap().number), (15, 62));
-    }
-
-    #[test]
-    fn the_table_is_a_part_of_the_registry() {
-        for row in STANDARD {
-            assert_eq!(IpfixElement::named(row.name).unwrap().number, row.number, "{}", row.name);
-            let total = row.total.map(|total| IpfixElement::numbered(total).unwrap().name.to_owned());
-            assert_eq!(total, row.total.map(|_| row.name.replace("Delta", "Total")));
-        }
-    }
-}
+mod tests;

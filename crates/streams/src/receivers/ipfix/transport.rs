@@ -17,12 +17,12 @@ use crate::tls::ReceiverTls;
 
 /// The time that a collector may take to answer, or to read its messages.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The number of datagrams that are sent without a pause. A collector loses the datagrams that do not fit into its
-/// buffer.
+/// The number of datagrams that are sent without a pause. A collector loses the datagrams that do
+/// not fit into its buffer.
 const BURST: usize = 16;
 const PAUSE: Duration = Duration::from_millis(1);
-/// The shortest headers in front of a message in a datagram, in bytes: those of IPv6 and UDP, and those of IPv4 and
-/// UDP.
+/// The shortest headers in front of a message in a datagram, in bytes: those of IPv6 and UDP, and
+/// those of IPv4 and UDP.
 const HEADERS: [usize; 2] = [48, 28];
 
 /// The address and the kind of a connection.
@@ -57,22 +57,38 @@ impl CollectorLink {
             CollectorRoute::Tcp => Ok(Self::Tcp(tcp(collector).await.map_err(failed)?)),
             CollectorRoute::Tls(tls) => {
                 let config = tls.config()?;
-                let host =
-                    collector.rsplit_once(':').map_or(collector, |(host, _)| host).trim_matches(['[', ']']);
-                let name = ServerName::try_from(host.to_owned())
-                    .map_err(|error| SendError::caused(&format!("{host} is not a name for TLS"), &error))?;
+                let host = collector
+                    .rsplit_once(':')
+                    .map_or(collector, |(host, _)| host)
+                    .trim_matches(['[', ']']);
+                let name = ServerName::try_from(host.to_owned()).map_err(|error| {
+                    SendError::caused(&format!("{host} is not a name for TLS"), &error)
+                })?;
                 let stream = tcp(collector).await.map_err(failed)?;
-                let stream = TlsConnector::from(config).connect(name, stream).await.map_err(failed)?;
+                let stream = TlsConnector::from(config)
+                    .connect(name, stream)
+                    .await
+                    .map_err(failed)?;
                 Ok(Self::Tls(Box::new(stream)))
             }
             CollectorRoute::Udp { mtu } => {
                 let address = resolved(collector).await.map_err(failed)?;
-                let any: SocketAddr =
-                    if address.is_ipv6() { ([0_u16; 8], 0).into() } else { ([0_u8; 4], 0).into() };
+                let any: SocketAddr = if address.is_ipv6() {
+                    ([0_u16; 8], 0).into()
+                } else {
+                    ([0_u8; 4], 0).into()
+                };
                 let socket = UdpSocket::bind(any).await.map_err(failed)?;
                 socket.connect(address).await.map_err(failed)?;
-                let headers = if address.is_ipv6() { HEADERS[0] } else { HEADERS[1] };
-                Ok(Self::Udp { socket, limit: mtu - headers })
+                let headers = if address.is_ipv6() {
+                    HEADERS[0]
+                } else {
+                    HEADERS[1]
+                };
+                Ok(Self::Udp {
+                    socket,
+                    limit: mtu - headers,
+                })
             }
         }
     }
@@ -103,11 +119,14 @@ impl CollectorLink {
             Self::Udp { .. } => return false,
         };
         // A collector sends nothing until it closes the connection, except for TLS messages.
-        matches!(stream.peek(&mut [0; 1]).now_or_never(), Some(Ok(0) | Err(_)))
+        matches!(
+            stream.peek(&mut [0; 1]).now_or_never(),
+            Some(Ok(0) | Err(_))
+        )
     }
 
-    /// Tells the collector that no more messages come, and waits until the collector has closed its side. It closes its
-    /// side after it has read the last message.
+    /// Tells the collector that no more messages come, and waits until the collector has closed its
+    /// side. It closes its side after it has read the last message.
     pub async fn finish(self) -> Result<(), SendError> {
         let closed = timeout(PATIENCE, async {
             match self {
@@ -123,7 +142,9 @@ impl CollectorLink {
             }
         });
         match closed.await {
-            Ok(closed) => closed.map_err(|error| SendError::caused("the collector does not confirm", &error)),
+            Ok(closed) => {
+                closed.map_err(|error| SendError::caused("the collector does not confirm", &error))
+            }
             Err(_) => Err(SendError::new(
                 "the collector does not close the connection after the last message; set confirm: false if it never does",
             )),
@@ -142,17 +163,22 @@ async fn tcp(collector: &str) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-async fn write(stream: &mut (impl tokio::io::AsyncWrite + Unpin), messages: &[Vec<u8>]) -> io::Result<()> {
+async fn write(
+    stream: &mut (impl tokio::io::AsyncWrite + Unpin),
+    messages: &[Vec<u8>],
+) -> io::Result<()> {
     for message in messages {
         timeout(PATIENCE, stream.write_all(message))
             .await
-            .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the collector does not read"))??;
+            .map_err(|_| {
+                io::Error::new(io::ErrorKind::TimedOut, "the collector does not read")
+            })??;
     }
     stream.flush().await
 }
 
-/// Waits until the collector closes the connection. Collectors of IPFIX send nothing, but a server of another protocol
-/// answers before it closes the connection.
+/// Waits until the collector closes the connection. Collectors of IPFIX send nothing, but a server
+/// of another protocol answers before it closes the connection.
 async fn ended(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
     const OTHER: &str =
         "a program answers there, and collectors of IPFIX do not answer: is this the right port?";

@@ -13,8 +13,8 @@ use super::value::{put, put_variable};
 use crate::receiver::{ItemName, SendError, StreamGap, StreamItem, StreamWindow};
 use crate::rows::head::{DocumentHead, entries_of};
 
-/// The elements of a window's own record, after its identity. This record comes after the records of all
-/// entries.
+/// The elements of a window's own record, after its identity. This record comes after the records
+/// of all entries.
 const WINDOW: [Own; 7] = [
     Own::WindowStart,
     Own::WindowEnd,
@@ -38,10 +38,15 @@ pub struct WindowEncoder {
 
 impl WindowEncoder {
     pub fn new(settings: SessionSettings, more: BTreeMap<String, String>) -> Self {
-        Self { session: CollectorSession::new(settings), more, plans: HashMap::new() }
+        Self {
+            session: CollectorSession::new(settings),
+            more,
+            plans: HashMap::new(),
+        }
     }
 
-    /// Adds an item. Returns the number of fields that are left out because no message has room for them.
+    /// Adds an item. Returns the number of fields that are left out because no message has room for
+    /// them.
     pub fn add(&mut self, item: &StreamItem) -> Result<u64, SendError> {
         match item {
             StreamItem::Window(window) => self.window(window),
@@ -64,11 +69,22 @@ impl WindowEncoder {
         let (document, mut shown) = (window.parsed()?, Vec::new());
         for metric in &window.shape.metrics {
             let (direction, name) = (metric.direction.name(), &metric.name);
-            let Some(entries) = document[direction][name]["entries"].as_array() else { continue };
-            let plan = Self::plan(&mut self.plans, &mut self.session, &self.more, &window.shape, metric);
+            let Some(entries) = document[direction][name]["entries"].as_array() else {
+                continue;
+            };
+            let plan = Self::plan(
+                &mut self.plans,
+                &mut self.session,
+                &self.more,
+                &window.shape,
+                metric,
+            );
             let left = most.saturating_sub(shown.len());
             for entry in entries.iter().take(left) {
-                shown.push(format!("{direction}.{name}: {}", plan.shown(&self.session.registry, entry)));
+                shown.push(format!(
+                    "{direction}.{name}: {}",
+                    plan.shown(&self.session.registry, entry)
+                ));
             }
         }
         Ok(shown)
@@ -77,12 +93,27 @@ impl WindowEncoder {
     fn window(&mut self, window: &StreamWindow) -> Result<u64, SendError> {
         let document = DocumentHead::of(window)?;
         let (mut records, mut omitted) = (0, 0);
-        for metric in window.shape.metrics.iter().filter(|metric| document.has_entries(metric)) {
-            let plan = Self::plan(&mut self.plans, &mut self.session, &self.more, &window.shape, metric);
+        for metric in window
+            .shape
+            .metrics
+            .iter()
+            .filter(|metric| document.has_entries(metric))
+        {
+            let plan = Self::plan(
+                &mut self.plans,
+                &mut self.session,
+                &self.more,
+                &window.shape,
+                metric,
+            );
             let (head, mut failure) = (head(&window.name, metric, plan), None);
-            entries_of(window, metric, |entry| match plan.add(&mut self.session, &head, entry) {
-                Ok((added, left_out)) => (records, omitted) = (records + added, omitted + left_out),
-                Err(error) => failure = Some(error),
+            entries_of(window, metric, |entry| {
+                match plan.add(&mut self.session, &head, entry) {
+                    Ok((added, left_out)) => {
+                        (records, omitted) = (records + added, omitted + left_out)
+                    }
+                    Err(error) => failure = Some(error),
+                }
             })?;
             if let Some(error) = failure {
                 return Err(error);
@@ -91,16 +122,23 @@ impl WindowEncoder {
         let mut record = identity(&window.name);
         times(&mut record, &window.name, ElementType::Nanoseconds);
         let lost = document.window["lost_windows"].as_u64().unwrap_or_default();
-        [records, lost, omitted].iter().for_each(|number| record.extend(number.to_be_bytes()));
+        [records, lost, omitted]
+            .iter()
+            .for_each(|number| record.extend(number.to_be_bytes()));
         put_variable(&mut record, short(&document.interfaces.to_string()));
-        put_variable(&mut record, short(document.approximate.as_deref().unwrap_or_default()));
+        put_variable(
+            &mut record,
+            short(document.approximate.as_deref().unwrap_or_default()),
+        );
         self.options(&WINDOW, &record)?;
         Ok(omitted)
     }
 
     fn gap(&mut self, gap: &StreamGap) -> Result<(), SendError> {
         let mut record = identity(&gap.name);
-        [gap.last, gap.windows].iter().for_each(|number| record.extend(number.to_be_bytes()));
+        [gap.last, gap.windows]
+            .iter()
+            .for_each(|number| record.extend(number.to_be_bytes()));
         self.options(&GAP, &record)
     }
 
@@ -108,7 +146,10 @@ impl WindowEncoder {
     fn options(&mut self, behind: &[Own], record: &[u8]) -> Result<(), SendError> {
         let owns = IDENTITY.iter().chain(behind);
         let elements = owns.map(|own| self.session.registry.own(*own)).collect();
-        let template = self.session.template(Template { scope: IDENTITY.len(), elements })?;
+        let template = self.session.template(Template {
+            scope: IDENTITY.len(),
+            elements,
+        })?;
         self.session.record(template, record);
         Ok(())
     }
@@ -121,7 +162,9 @@ impl WindowEncoder {
         metric: &MetricShape,
     ) -> &'a mut MetricTemplates {
         let key = (shape.digest.clone(), metric.direction, metric.name.clone());
-        plans.entry(key).or_insert_with(|| MetricTemplates::new(&mut session.registry, metric, more))
+        plans
+            .entry(key)
+            .or_insert_with(|| MetricTemplates::new(&mut session.registry, metric, more))
     }
 }
 
@@ -150,7 +193,12 @@ fn head(name: &ItemName, metric: &MetricShape, plan: &MetricTemplates) -> Vec<u8
     });
     for (with, time) in [(plan.with_start, &name.start), (plan.with_end, &name.end)] {
         if with {
-            put(&mut record, ElementType::Milliseconds, &FieldContent::Time, &Value::from(&**time));
+            put(
+                &mut record,
+                ElementType::Milliseconds,
+                &FieldContent::Time,
+                &Value::from(&**time),
+            );
         }
     }
     record

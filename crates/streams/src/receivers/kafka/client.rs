@@ -16,8 +16,8 @@ use rdkafka::producer::{DeliveryResult, ProducerContext};
 use super::options::{KafkaCompression, KafkaOptions, SaslMechanism};
 use crate::receiver::SendError;
 
-/// The time for which the stream polls a client for errors of its connections. They share a queue with other
-/// events.
+/// The time for which the stream polls a client for errors of its connections. They share a queue
+/// with other events.
 pub const SETTLE: Duration = Duration::from_millis(20);
 
 /// The errors of a client that arrive apart from its answers.
@@ -42,7 +42,9 @@ impl Told {
     pub fn failed(&self, what: &str, error: &KafkaError) -> SendError {
         let told = match error {
             // The message of this error shows the value of a setting, which may be a password.
-            KafkaError::ClientConfig(_, told, name, _) => SendError::new(format!("{what}: {told} of {name}")),
+            KafkaError::ClientConfig(_, told, name, _) => {
+                SendError::new(format!("{what}: {told} of {name}"))
+            }
             error => SendError::caused(what, error),
         };
         match &self.0.lock().reason {
@@ -59,8 +61,8 @@ impl ClientContext for Told {
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(%error, reason, "librdkafka");
-        // This error comes after the reason why the brokers can't be reached, and must not replace that
-        // reason.
+        // This error comes after the reason why the brokers can't be reached, and must not replace
+        // that reason.
         if !matches!(error, KafkaError::Global(RDKafkaErrorCode::AllBrokersDown)) {
             self.0.lock().reason = Some(reason.to_owned());
         }
@@ -72,14 +74,18 @@ impl ProducerContext for Told {
 
     fn delivery(&self, delivered: &DeliveryResult<'_>, (): ()) {
         if let Err((error, _)) = delivered {
-            self.0.lock().undelivered.get_or_insert_with(|| error.to_string());
+            self.0
+                .lock()
+                .undelivered
+                .get_or_insert_with(|| error.to_string());
         }
     }
 }
 
 impl ConsumerContext for Told {}
 
-/// Returns the settings that all clients share. Files with secrets and certificates are read again each time.
+/// Returns the settings that all clients share. Files with secrets and certificates are read again
+/// each time.
 pub fn settings(options: &KafkaOptions) -> Result<ClientConfig, SendError> {
     let mut config = ClientConfig::new();
     let sasl = options.user.is_some();
@@ -121,8 +127,8 @@ pub fn settings(options: &KafkaOptions) -> Result<ClientConfig, SendError> {
     Ok(config)
 }
 
-/// Returns the settings of a producer. `id` is its id for transactions; `None` for a producer without
-/// transactions.
+/// Returns the settings of a producer. `id` is its id for transactions; `None` for a producer
+/// without transactions.
 pub fn producer(options: &KafkaOptions, id: Option<&str>) -> Result<ClientConfig, SendError> {
     let mut config = settings(options)?;
     let compression = match options.compression {
@@ -135,7 +141,8 @@ pub fn producer(options: &KafkaOptions, id: Option<&str>) -> Result<ClientConfig
         .set("enable.idempotence", "true")
         .set("linger.ms", "1")
         .set("compression.type", compression)
-        // The setting for the choice of a partition by its key, which is the choice of Kafka's own clients.
+        // The setting for the choice of a partition by its key, which is the choice of Kafka's own
+        // clients.
         .set("partitioner", "murmur2_random")
         // Producers request the end of the topic of cursors, including uncommitted messages.
         .set("isolation.level", "read_uncommitted");

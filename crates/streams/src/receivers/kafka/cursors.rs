@@ -1,4 +1,5 @@
-//! The topic of cursors. For each series it contains the number of the last window in the topic of windows.
+//! The topic of cursors. For each series it contains the number of the last window in the topic of
+//! windows.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -25,12 +26,22 @@ pub type Cursors = HashMap<String, u64>;
 
 /// Returns the key of a cursor's message.
 pub fn key(stream: &str, topic: &str, series: &SeriesName) -> String {
-    let SeriesName { node, instance, probe } = series;
-    format!("{}/{topic}/{}/{}/{}", part(stream), part(node), part(instance), part(probe))
+    let SeriesName {
+        node,
+        instance,
+        probe,
+    } = series;
+    format!(
+        "{}/{topic}/{}/{}/{}",
+        part(stream),
+        part(node),
+        part(instance),
+        part(probe)
+    )
 }
 
-/// Reads the cursors of a stream: the committed cursors up to `end`, and all cursors after it. Stops once `is_over`
-/// returns true.
+/// Reads the cursors of a stream: the committed cursors up to `end`, and all cursors after it.
+/// Stops once `is_over` returns true.
 pub fn read(
     options: &KafkaOptions,
     stream: &str,
@@ -40,7 +51,11 @@ pub fn read(
     let (told, topic) = (Told::default(), options.cursors());
     let what = format!("topic {topic} can't be read");
     let failed = |error: &KafkaError| told.failed(&what, error);
-    let late = || SendError::new(format!("{what}: a transaction of another producer does not end"));
+    let late = || {
+        SendError::new(format!(
+            "{what}: a transaction of another producer does not end"
+        ))
+    };
     let mut config = settings(options)?;
     // The client requires the name of a group, although this consumer joins no group.
     config
@@ -48,10 +63,16 @@ pub fn read(
         .set("enable.auto.commit", "false")
         .set("enable.partition.eof", "true")
         .set("isolation.level", "read_committed");
-    let consumer: BaseConsumer<Told> =
-        config.create_with_context(told.clone()).map_err(|error| failed(&error))?;
+    let consumer: BaseConsumer<Told> = config
+        .create_with_context(told.clone())
+        .map_err(|error| failed(&error))?;
     // Open transactions of other nodes hide the messages after their beginning.
-    while consumer.fetch_watermarks(&topic, PARTITION, 10 * SLICE).map_err(|error| failed(&error))?.1 < end {
+    while consumer
+        .fetch_watermarks(&topic, PARTITION, 10 * SLICE)
+        .map_err(|error| failed(&error))?
+        .1
+        < end
+    {
         if is_over() {
             return Err(late());
         }
@@ -59,14 +80,21 @@ pub fn read(
     }
     let mut partitions = TopicPartitionList::new();
     let added = partitions.add_partition_offset(&topic, PARTITION, Offset::Beginning);
-    added.and_then(|()| consumer.assign(&partitions)).map_err(|error| failed(&error))?;
-    let (mut cursors, start) = (Cursors::new(), format!("{}/{}/", part(stream), options.topic));
+    added
+        .and_then(|()| consumer.assign(&partitions))
+        .map_err(|error| failed(&error))?;
+    let (mut cursors, start) = (
+        Cursors::new(),
+        format!("{}/{}/", part(stream), options.topic),
+    );
     let begun = Instant::now();
     loop {
         match consumer.poll(SLICE) {
             Some(Ok(message)) => {
                 let text = |bytes: Option<&[u8]>| {
-                    bytes.and_then(|bytes| std::str::from_utf8(bytes).ok()).map(str::to_owned)
+                    bytes
+                        .and_then(|bytes| std::str::from_utf8(bytes).ok())
+                        .map(str::to_owned)
                 };
                 let seq = text(message.payload()).and_then(|seq| seq.parse().ok());
                 if let (Some(key), Some(seq)) = (text(message.key()), seq)

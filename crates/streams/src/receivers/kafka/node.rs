@@ -27,7 +27,8 @@ pub struct KafkaPlace {
     pub stream: Arc<str>,
 }
 
-/// A producer of one node. Unless there is a failure, only another producer of the same node can disturb it.
+/// A producer of one node. Unless there is a failure, only another producer of the same node can
+/// disturb it.
 pub struct NodeProducer {
     place: KafkaPlace,
     producer: BaseProducer<Told>,
@@ -43,26 +44,49 @@ struct MessageStamp {
 }
 
 impl NodeProducer {
-    /// Makes a producer. With transactions, the new producer aborts the open transaction of an earlier producer of
-    /// the node, and the brokers refuse everything later from that earlier producer.
-    pub fn open(place: &KafkaPlace, node: &str, is_over: &dyn Fn() -> bool) -> Result<Self, SendError> {
+    /// Makes a producer. With transactions, the new producer aborts the open transaction of an
+    /// earlier producer of the node, and the brokers refuse everything later from that earlier
+    /// producer.
+    pub fn open(
+        place: &KafkaPlace,
+        node: &str,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Self, SendError> {
         let (options, told) = (&place.options, Told::default());
-        let id = format!("twinprobe/{}/{}/{}", part(node), part(&place.stream), options.topic);
+        let id = format!(
+            "twinprobe/{}/{}/{}",
+            part(node),
+            part(&place.stream),
+            options.topic
+        );
         let config = producer(options, options.exactly_once.then_some(&*id))?;
-        let producer =
-            config.create_with_context(told.clone()).map_err(|error| told.failed("no client", &error))?;
-        let opened = Self { place: place.clone(), producer, told, cursors: None };
+        let producer = config
+            .create_with_context(told.clone())
+            .map_err(|error| told.failed("no client", &error))?;
+        let opened = Self {
+            place: place.clone(),
+            producer,
+            told,
+            cursors: None,
+        };
         if options.exactly_once {
-            opened.repeated("no transactions", is_over, || opened.producer.init_transactions(SLICE))?;
+            opened.repeated("no transactions", is_over, || {
+                opened.producer.init_transactions(SLICE)
+            })?;
         }
         Ok(opened)
     }
 
     /// Returns the present end of the topic of cursors.
     pub fn end(&self) -> Result<i64, SendError> {
-        let found =
-            self.producer.client().fetch_watermarks(&self.place.options.cursors(), PARTITION, PATIENCE);
-        found.map(|(_, end)| end).map_err(|error| self.failed("the cursors can't be read", &error))
+        let found = self.producer.client().fetch_watermarks(
+            &self.place.options.cursors(),
+            PARTITION,
+            PATIENCE,
+        );
+        found
+            .map(|(_, end)| end)
+            .map_err(|error| self.failed("the cursors can't be read", &error))
     }
 
     /// Sets the cursors that this producer continues from.
@@ -70,7 +94,8 @@ impl NodeProducer {
         self.cursors = Some(cursors);
     }
 
-    /// Sends items, and waits until the brokers have stored them for good. Drop this producer after an error.
+    /// Sends items, and waits until the brokers have stored them for good. Drop this producer after
+    /// an error.
     pub fn store(
         &mut self,
         items: &[(usize, Arc<StreamItem>)],
@@ -81,7 +106,10 @@ impl NodeProducer {
         for (at, item) in items {
             let series = &item.name().series;
             let cursor = key(&self.place.stream, &self.place.options.topic, series);
-            let after = sent.get(&cursor).or_else(|| self.cursors.as_ref()?.get(&cursor)).copied();
+            let after = sent
+                .get(&cursor)
+                .or_else(|| self.cursors.as_ref()?.get(&cursor))
+                .copied();
             let Some(item) = rest(item, after.filter(|_| self.cursors.is_some())) else {
                 fates.push((*at, ItemFate::Repeat));
                 continue;
@@ -92,7 +120,9 @@ impl NodeProducer {
                 continue;
             }
             if sent.is_empty() && self.cursors.is_some() {
-                self.producer.begin_transaction().map_err(|error| self.failed("no transaction", &error))?;
+                self.producer
+                    .begin_transaction()
+                    .map_err(|error| self.failed("no transaction", &error))?;
             }
             self.enqueue(&item, is_over)?;
             sent.insert(cursor, last(&item));
@@ -118,7 +148,10 @@ impl NodeProducer {
             for (key, seq) in &sent {
                 let seq = seq.to_string();
                 self.put(is_over, || {
-                    BaseRecord::to(&topic).partition(PARTITION).key(key.as_str()).payload(seq.as_str())
+                    BaseRecord::to(&topic)
+                        .partition(PARTITION)
+                        .key(key.as_str())
+                        .payload(seq.as_str())
                 })?;
             }
         }
@@ -148,12 +181,22 @@ impl NodeProducer {
 
     fn enqueue(&self, item: &StreamItem, is_over: &dyn Fn() -> bool) -> Result<(), SendError> {
         let topic = &self.place.options.topic;
-        let record = if let StreamItem::Gap(gap) = item { gap.record().to_string() } else { String::new() };
-        let content =
-            if let StreamItem::Window(window) = item { &*window.document } else { record.as_bytes() };
+        let record = if let StreamItem::Gap(gap) = item {
+            gap.record().to_string()
+        } else {
+            String::new()
+        };
+        let content = if let StreamItem::Window(window) = item {
+            &*window.document
+        } else {
+            record.as_bytes()
+        };
         let MessageStamp { key, headers } = stamp(item);
         self.put(is_over, || {
-            BaseRecord::to(topic).key(key.as_str()).payload(content).headers(headers.clone())
+            BaseRecord::to(topic)
+                .key(key.as_str())
+                .payload(content)
+                .headers(headers.clone())
         })
     }
 
@@ -166,7 +209,9 @@ impl NodeProducer {
         loop {
             match self.producer.send(record()) {
                 Ok(()) => return Ok(()),
-                Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) if !is_over() => {
+                Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _))
+                    if !is_over() =>
+                {
                     self.producer.poll(Duration::from_millis(1));
                 }
                 Err((error, _)) => return Err(self.failed("a message was not taken", &error)),
@@ -185,12 +230,15 @@ impl NodeProducer {
             self.producer.poll(Duration::from_millis(1));
         }
         match self.told.take_undelivered() {
-            Some(reason) => Err(SendError::new(format!("a message was not delivered: {reason}"))),
+            Some(reason) => Err(SendError::new(format!(
+                "a message was not delivered: {reason}"
+            ))),
             None => Ok(()),
         }
     }
 
-    /// Repeats a step of a transaction, which continues in the background, until the step has ended.
+    /// Repeats a step of a transaction, which continues in the background, until the step has
+    /// ended.
     fn repeated(
         &self,
         what: &str,
@@ -200,8 +248,7 @@ impl NodeProducer {
         let until = Instant::now() + PATIENCE;
         loop {
             let Err(error) = step() else { return Ok(()) };
-            let again =
-                matches!(&error, KafkaError::Transaction(told) if told.is_retriable() && !told.is_fatal());
+            let again = matches!(&error, KafkaError::Transaction(told) if told.is_retriable() && !told.is_fatal());
             if !again || is_over() || Instant::now() > until {
                 return Err(self.failed(what, &error));
             }
@@ -217,9 +264,9 @@ impl NodeProducer {
                 RDKafkaErrorCode::Fenced
                 | RDKafkaErrorCode::ProducerFenced
                 | RDKafkaErrorCode::InvalidProducerEpoch,
-            ) => {
-                SendError::new(format!("{told}; another stream of the same name sends windows of this node"))
-            }
+            ) => SendError::new(format!(
+                "{told}; another stream of the same name sends windows of this node"
+            )),
             _ => told,
         }
     }
@@ -235,7 +282,9 @@ const fn last(item: &StreamItem) -> u64 {
 
 /// Returns the item without the windows up to `after`; `None` if nothing is left.
 fn rest(item: &Arc<StreamItem>, after: Option<u64>) -> Option<Arc<StreamItem>> {
-    let Some(after) = after else { return Some(Arc::clone(item)) };
+    let Some(after) = after else {
+        return Some(Arc::clone(item));
+    };
     match &**item {
         _ if last(item) <= after => None,
         StreamItem::Gap(gap) => gap.after(after).map(|rest| Arc::new(StreamItem::Gap(rest))),
@@ -243,9 +292,14 @@ fn rest(item: &Arc<StreamItem>, after: Option<u64>) -> Option<Arc<StreamItem>> {
     }
 }
 
-/// Returns the key of the message, by which Kafka chooses the partition, and the headers that identify its window.
+/// Returns the key of the message, by which Kafka chooses the partition, and the headers that
+/// identify its window.
 fn stamp(item: &StreamItem) -> MessageStamp {
-    let SeriesName { node, instance, probe } = &*item.name().series;
+    let SeriesName {
+        node,
+        instance,
+        probe,
+    } = &*item.name().series;
     let seq = last(item).to_string();
     let mut headers = OwnedHeaders::new();
     for (key, value) in [
@@ -254,13 +308,21 @@ fn stamp(item: &StreamItem) -> MessageStamp {
         ("Twinprobe-Instance", instance),
         ("Twinprobe-Seq", &seq),
     ] {
-        headers = headers.insert(Header { key, value: Some(value.as_str()) });
+        headers = headers.insert(Header {
+            key,
+            value: Some(value.as_str()),
+        });
     }
     if let StreamItem::Window(window) = item {
-        headers =
-            headers.insert(Header { key: "Twinprobe-Shape", value: Some(window.shape.digest.as_str()) });
+        headers = headers.insert(Header {
+            key: "Twinprobe-Shape",
+            value: Some(window.shape.digest.as_str()),
+        });
     }
-    MessageStamp { key: message_key(&item.name().series), headers }
+    MessageStamp {
+        key: message_key(&item.name().series),
+        headers,
+    }
 }
 
 /// Returns the key of the messages of a series.
@@ -275,16 +337,32 @@ mod tests {
 
     #[test]
     fn a_gap_loses_what_was_stored_before() {
-        let series = SeriesName { node: "n".into(), instance: "i".into(), probe: "p".into() };
-        let name = ItemName { series: Arc::new(series), seq: 4, start: "".into(), end: "".into() };
-        let gap = Arc::new(StreamItem::Gap(StreamGap { name, last: 9, windows: 6 }));
+        let series = SeriesName {
+            node: "n".into(),
+            instance: "i".into(),
+            probe: "p".into(),
+        };
+        let name = ItemName {
+            series: Arc::new(series),
+            seq: 4,
+            start: "".into(),
+            end: "".into(),
+        };
+        let gap = Arc::new(StreamItem::Gap(StreamGap {
+            name,
+            last: 9,
+            windows: 6,
+        }));
         let shown = |after| {
             rest(&gap, after).map(|item| match &*item {
                 StreamItem::Gap(gap) => (gap.name.seq, gap.last, gap.windows),
                 StreamItem::Window(_) => unreachable!(),
             })
         };
-        assert_eq!((shown(None), shown(Some(3))), (Some((4, 9, 6)), Some((4, 9, 6))));
+        assert_eq!(
+            (shown(None), shown(Some(3))),
+            (Some((4, 9, 6)), Some((4, 9, 6)))
+        );
         assert_eq!((shown(Some(6)), shown(Some(9))), (Some((7, 9, 3)), None));
     }
 }

@@ -76,22 +76,31 @@ const fn largest() -> usize {
 impl KafkaOptions {
     /// Returns the name of the topic of cursors.
     pub fn cursors(&self) -> String {
-        self.cursor_topic.clone().unwrap_or_else(|| format!("{}.cursors", self.topic))
+        self.cursor_topic
+            .clone()
+            .unwrap_or_else(|| format!("{}.cursors", self.topic))
     }
 
     /// Tells whether connections are encrypted, which is the default over a network.
     pub fn is_encrypted(&self) -> bool {
-        let host =
-            |broker: &String| broker.rsplit_once(':').map_or(broker.clone(), |(host, _)| host.to_owned());
+        let host = |broker: &String| {
+            broker
+                .rsplit_once(':')
+                .map_or(broker.clone(), |(host, _)| host.to_owned())
+        };
         let by_default = || self.brokers.iter().any(|broker| !is_here(&host(broker)));
-        self.tls.map_or_else(by_default, |tls| tls == TlsMode::Require)
+        self.tls
+            .map_or_else(by_default, |tls| tls == TlsMode::Require)
     }
 
     /// Checks the rules that types do not express.
     pub fn checked(&self) -> Result<(), (&'static str, String)> {
         let wrong = |field, message: &str| Err((field, message.to_owned()));
         if self.brokers.is_empty() {
-            return wrong("brokers", "at least one broker is needed, as in kafka-1.example:9093");
+            return wrong(
+                "brokers",
+                "at least one broker is needed, as in kafka-1.example:9093",
+            );
         }
         for broker in &self.brokers {
             if broker.contains('@') {
@@ -100,10 +109,13 @@ impl KafkaOptions {
                     "a broker has no user and no password: write `user` and `passwordFile`",
                 );
             }
-            let port =
-                broker.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
+            let port = broker
+                .rsplit_once(':')
+                .and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
             let is_place = port.is_some_and(|(host, port)| port != 0 && !host.is_empty());
-            if !is_place || broker.contains(|c: char| c.is_whitespace() || c.is_control() || ",/".contains(c))
+            if !is_place
+                || broker
+                    .contains(|c: char| c.is_whitespace() || c.is_control() || ",/".contains(c))
             {
                 return Err(("brokers", format!("{broker:?} is not HOST:PORT")));
             }

@@ -1,8 +1,8 @@
 //! The receiver for Kafka: each node has a transaction of its own for its items.
 //!
-//! After any error, the receiver drops the producer. The next producer of the node waits until the brokers
-//! have committed or aborted the last transaction, and reads from the cursors which of the two they have
-//! done. So the stream can send a batch again if its outcome is unknown.
+//! After any error, the receiver drops the producer. The next producer of the node waits until the
+//! brokers have committed or aborted the last transaction, and reads from the cursors which of the
+//! two they have done. So the stream can send a batch again if its outcome is unknown.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -64,7 +64,10 @@ impl KafkaReceiver {
         }
         let mut nodes: BTreeMap<String, Items> = BTreeMap::new();
         for (at, item) in batch.iter().enumerate() {
-            nodes.entry(item.name().series.node.clone()).or_default().push((at, Arc::clone(item)));
+            nodes
+                .entry(item.name().series.node.clone())
+                .or_default()
+                .push((at, Arc::clone(item)));
         }
         let opened = self.open(&waiting, nodes.keys()).await;
         if opened.is_err() {
@@ -96,7 +99,9 @@ impl KafkaReceiver {
                     self.nodes.insert(node, producer);
                 }
                 Err(error) => {
-                    items.iter().for_each(|(at, _)| fates[*at] = ItemFate::Pending(error.to_string()));
+                    items
+                        .iter()
+                        .for_each(|(at, _)| fates[*at] = ItemFate::Pending(error.to_string()));
                     failure = Some(error);
                 }
             }
@@ -107,14 +112,17 @@ impl KafkaReceiver {
         }
     }
 
-    /// Makes the missing producers. After this the brokers refuse everything from earlier producers of the
-    /// same nodes; only then does this function read the cursors.
+    /// Makes the missing producers. After this the brokers refuse everything from earlier producers
+    /// of the same nodes; only then does this function read the cursors.
     async fn open(
         &mut self,
         waiting: &WaitGuard,
         nodes: impl Iterator<Item = &String>,
     ) -> Result<(), SendError> {
-        let missing: Vec<String> = nodes.filter(|node| !self.nodes.contains_key(*node)).cloned().collect();
+        let missing: Vec<String> = nodes
+            .filter(|node| !self.nodes.contains_key(*node))
+            .cloned()
+            .collect();
         if missing.is_empty() {
             return Ok(());
         }
@@ -122,18 +130,27 @@ impl KafkaReceiver {
             let place = self.place.clone();
             waiting.call(move |is_over| Ok((NodeProducer::open(&place, &node, is_over)?, node)))
         });
-        let opened: Vec<(NodeProducer, String)> =
-            join_all(opening).await.into_iter().collect::<Result<_, _>>()?;
+        let opened: Vec<(NodeProducer, String)> = join_all(opening)
+            .await
+            .into_iter()
+            .collect::<Result<_, _>>()?;
         let place = self.place.clone();
         let opened = waiting.call(move |is_over| {
             let mut opened = opened;
             if let (true, Some((first, _))) = (place.options.exactly_once, opened.first()) {
                 let cursors = read(&place.options, &place.stream, first.end()?, is_over)?;
-                opened.iter_mut().for_each(|(producer, _)| producer.begin_at(cursors.clone()));
+                opened
+                    .iter_mut()
+                    .for_each(|(producer, _)| producer.begin_at(cursors.clone()));
             }
             Ok(opened)
         });
-        self.nodes.extend(opened.await?.into_iter().map(|(producer, node)| (node, producer)));
+        self.nodes.extend(
+            opened
+                .await?
+                .into_iter()
+                .map(|(producer, node)| (node, producer)),
+        );
         Ok(())
     }
 }
@@ -143,12 +160,19 @@ impl Receiver for KafkaReceiver {
         self.limits
     }
 
-    fn send<'a>(&'a mut self, batch: &'a [Arc<StreamItem>]) -> BoxFuture<'a, Result<Receipt, SendError>> {
+    fn send<'a>(
+        &'a mut self,
+        batch: &'a [Arc<StreamItem>],
+    ) -> BoxFuture<'a, Result<Receipt, SendError>> {
         self.store(batch).boxed()
     }
 
     fn preview(&self, item: &ItemName) -> String {
-        format!("{item} -> {} key {}", self.place.options.target(), message_key(&item.series))
+        format!(
+            "{item} -> {} key {}",
+            self.place.options.target(),
+            message_key(&item.series)
+        )
     }
 }
 
@@ -175,18 +199,40 @@ impl ReceiverOptions for KafkaOptions {
 
     fn receiver(self, setup: &ReceiverSetup) -> Box<dyn Receiver> {
         let plain = BatchLimits::default();
-        let linger = if setup.once { duration::SOON.min(plain.linger) } else { Duration::from_millis(20) };
+        let linger = if setup.once {
+            duration::SOON.min(plain.linger)
+        } else {
+            Duration::from_millis(20)
+        };
         // A transaction costs several round trips, so many windows share one.
-        let limits = BatchLimits { items: 4096, bytes: plain.bytes.min(setup.memory / 4), linger };
-        let place = KafkaPlace { options: Arc::new(self), stream: setup.stream.as_str().into() };
-        Box::new(KafkaReceiver { place, limits, is_ready: false, nodes: HashMap::new() })
+        let limits = BatchLimits {
+            items: 4096,
+            bytes: plain.bytes.min(setup.memory / 4),
+            linger,
+        };
+        let place = KafkaPlace {
+            options: Arc::new(self),
+            stream: setup.stream.as_str().into(),
+        };
+        Box::new(KafkaReceiver {
+            place,
+            limits,
+            is_ready: false,
+            nodes: HashMap::new(),
+        })
     }
 }
 
 /// Returns a host with its port, which is Kafka's default port if the host has none.
 fn with_port(host: &str) -> String {
-    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
-    if has_port { host.to_owned() } else { format!("{host}:9092") }
+    let has_port = host
+        .rsplit_once(':')
+        .is_some_and(|(_, port)| !port.contains(']'));
+    if has_port {
+        host.to_owned()
+    } else {
+        format!("{host}:9092")
+    }
 }
 
 #[cfg(test)]
@@ -204,16 +250,35 @@ mod tests {
     #[test]
     fn urls_name_brokers_and_a_topic() {
         for (url, target, is_encrypted) in [
-            ("kafka://a.example,b:9093/w", "kafka://a.example:9092,b:9093/w", true),
+            (
+                "kafka://a.example,b:9093/w",
+                "kafka://a.example:9092,b:9093/w",
+                true,
+            ),
             ("kafka://127.0.0.1:1/w", "kafka://127.0.0.1:1/w", false),
             ("kafka://[::1]/w", "kafka://[::1]:9092/w", false),
         ] {
             let options = of_url(url).unwrap();
-            assert_eq!((&*options.target(), options.is_encrypted()), (target, is_encrypted));
+            assert_eq!(
+                (&*options.target(), options.is_encrypted()),
+                (target, is_encrypted)
+            );
         }
-        assert!(of_url("kafka://host").unwrap_err().contains("TOPIC is expected"));
-        assert!(of_url("kafka://host:port/w").unwrap_err().contains("is not HOST:PORT"));
-        assert!(of_url("kafka://user:secret@host/w").unwrap_err().contains("a password"));
+        assert!(
+            of_url("kafka://host")
+                .unwrap_err()
+                .contains("TOPIC is expected")
+        );
+        assert!(
+            of_url("kafka://host:port/w")
+                .unwrap_err()
+                .contains("is not HOST:PORT")
+        );
+        assert!(
+            of_url("kafka://user:secret@host/w")
+                .unwrap_err()
+                .contains("a password")
+        );
     }
 
     #[test]

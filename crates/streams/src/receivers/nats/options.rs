@@ -32,8 +32,8 @@ pub struct NatsOptions {
     user: Option<String>,
     password_file: Option<PathBuf>,
     nkey_file: Option<PathBuf>,
-    /// The mode of TLS. The default is `require` for servers with `tls://`, with certificates, and for secrets that leave
-    /// this machine. In all other cases the server decides.
+    /// The mode of TLS. The default is `require` for servers with `tls://`, with certificates, and
+    /// for secrets that leave this machine. In all other cases the server decides.
     tls: Option<TlsMode>,
     /// The certificates of the authorities that have signed the servers' certificates (PEM).
     ca: Option<PathBuf>,
@@ -55,8 +55,11 @@ impl NatsOptions {
         if url.authority.is_empty() || url.path.is_empty() || url.path.contains('/') {
             return Err(format!("{}://HOST/STREAM is expected", url.scheme));
         }
-        let servers: Vec<String> =
-            url.authority.split(',').map(|host| format!("{}://{host}", url.scheme)).collect();
+        let servers: Vec<String> = url
+            .authority
+            .split(',')
+            .map(|host| format!("{}://{host}", url.scheme))
+            .collect();
         let value = serde_json::json!({ "servers": servers, "stream": url.path });
         serde_json::from_value(value).map_err(|error| error.to_string())
     }
@@ -65,14 +68,23 @@ impl NatsOptions {
     pub fn checked(&self) -> Result<(), (&'static str, String)> {
         let wrong = |field, message: &str| Err((field, message.to_owned()));
         if self.servers.is_empty() {
-            return wrong("servers", "at least one address is needed, as in nats://HOST:4222");
+            return wrong(
+                "servers",
+                "at least one address is needed, as in nats://HOST:4222",
+            );
         }
         if self.servers.iter().any(|server| server.contains('@')) {
-            return wrong("servers", "an address has no user and no password; name files with them");
+            return wrong(
+                "servers",
+                "an address has no user and no password; name files with them",
+            );
         }
         let is_name = |c: char| !c.is_whitespace() && !".*>/\\".contains(c);
         if self.stream.is_empty() || !self.stream.chars().all(is_name) {
-            return wrong("stream", "a name without spaces and without any of . * > / \\ is expected");
+            return wrong(
+                "stream",
+                "a name without spaces and without any of . * > / \\ is expected",
+            );
         }
         if self.subject.is_empty() || self.subject.contains(['*', '>', ' ']) {
             return wrong("subject", "a subject without wildcards is expected");
@@ -85,7 +97,10 @@ impl NatsOptions {
             _ => {}
         }
         if self.tls == Some(TlsMode::Disable) && self.names_tls() {
-            return wrong("tls", "`tls: disable` does not fit tls://, `ca` and `cert`: leave it out");
+            return wrong(
+                "tls",
+                "`tls: disable` does not fit tls://, `ca` and `cert`: leave it out",
+            );
         }
         Ok(())
     }
@@ -97,16 +112,46 @@ impl NatsOptions {
 
     /// Tells whether a connection without TLS is refused, because others could read its secrets.
     pub fn is_encrypted(&self) -> bool {
-        let secrets = [&self.credentials_file, &self.token_file, &self.password_file, &self.nkey_file];
+        let secrets = [
+            &self.credentials_file,
+            &self.token_file,
+            &self.password_file,
+            &self.nkey_file,
+        ];
         let leaves = || self.servers.iter().any(|server| !is_here(host(server)));
-        let by_default = || self.names_tls() || secrets.iter().any(|secret| secret.is_some()) && leaves();
-        self.tls.map_or_else(by_default, |tls| tls == TlsMode::Require)
+        let by_default =
+            || self.names_tls() || secrets.iter().any(|secret| secret.is_some()) && leaves();
+        self.tls
+            .map_or_else(by_default, |tls| tls == TlsMode::Require)
     }
 
-    /// Returns everything that decides where messages are sent. The account follows from the credentials.
+    /// Returns everything that decides where messages are sent. The account follows from the
+    /// credentials.
     pub fn place(&self) -> String {
-        let Self { servers, stream, subject, credentials_file, token_file, user, nkey_file, cert, .. } = self;
-        format!("{:?}", (servers, stream, subject, credentials_file, token_file, user, nkey_file, cert))
+        let Self {
+            servers,
+            stream,
+            subject,
+            credentials_file,
+            token_file,
+            user,
+            nkey_file,
+            cert,
+            ..
+        } = self;
+        format!(
+            "{:?}",
+            (
+                servers,
+                stream,
+                subject,
+                credentials_file,
+                token_file,
+                user,
+                nkey_file,
+                cert
+            )
+        )
     }
 
     /// Reads the files with secrets, which may have changed since the last time.
@@ -142,7 +187,10 @@ impl NatsOptions {
 
 /// Returns the host of `SCHEME://HOST:PORT`, `HOST:PORT` or `HOST`.
 fn host(server: &str) -> &str {
-    let place = server.split_once("://").map_or(server, |(_, place)| place).trim_end_matches('/');
+    let place = server
+        .split_once("://")
+        .map_or(server, |(_, place)| place)
+        .trim_end_matches('/');
     match place.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => host,
         _ => place,

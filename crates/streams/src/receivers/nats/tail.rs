@@ -31,15 +31,19 @@ impl Tail {
     /// Returns the item without the windows that the subject contains.
     pub fn rest_of(&self, item: &Arc<StreamItem>) -> Arc<StreamItem> {
         match &**item {
-            StreamItem::Gap(gap) if self.instance == gap.name.series.instance => {
-                gap.after(self.last).map_or_else(|| Arc::clone(item), |rest| Arc::new(StreamItem::Gap(rest)))
-            }
+            StreamItem::Gap(gap) if self.instance == gap.name.series.instance => gap
+                .after(self.last)
+                .map_or_else(|| Arc::clone(item), |rest| Arc::new(StreamItem::Gap(rest))),
             _ => Arc::clone(item),
         }
     }
 
     pub fn after(item: &StreamItem, sequence: u64) -> Self {
-        Self { sequence, instance: item.name().series.instance.clone(), last: last(item) }
+        Self {
+            sequence,
+            instance: item.name().series.instance.clone(),
+            last: last(item),
+        }
     }
 }
 

@@ -31,7 +31,10 @@ impl ReceiverOptions for OtlpOptions {
         // them.
         let own = |name: &&String| *name == NODE || name.starts_with(OWN);
         if let Some(name) = self.0.labels.keys().find(own) {
-            return Err(("labels", format!("{name} is the stream's own attribute; choose another name")));
+            return Err((
+                "labels",
+                format!("{name} is the stream's own attribute; choose another name"),
+            ));
         }
         self.0.check_labels(&['.', '-', '/'])
     }
@@ -73,10 +76,18 @@ mod tests {
     #[test]
     fn labels_are_named_as_attributes_are() {
         let checked = |name: &str| {
-            let value = serde_json::json!({ "url": "https://host/v1/metrics", "labels": { name: "x" } });
-            serde_json::from_value::<OtlpOptions>(value).unwrap().check()
+            let value =
+                serde_json::json!({ "url": "https://host/v1/metrics", "labels": { name: "x" } });
+            serde_json::from_value::<OtlpOptions>(value)
+                .unwrap()
+                .check()
         };
-        for name in ["site", "k8s.cluster.name", "service.name", "app.kubernetes.io/name"] {
+        for name in [
+            "site",
+            "k8s.cluster.name",
+            "service.name",
+            "app.kubernetes.io/name",
+        ] {
             checked(name).unwrap();
         }
         for name in ["host.name", "twinprobe.probe", "__name__", "a b"] {

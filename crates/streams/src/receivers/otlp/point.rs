@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1::{
-    AggregationTemporality, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint, Sum, metric,
-    number_data_point,
+    AggregationTemporality, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint, Sum,
+    metric, number_data_point,
 };
 use prost::Message as _;
 use twinprobe_ebpf_common::window::shape::{FamilyShape, WindowShape};
@@ -79,10 +79,17 @@ impl OtlpPoint {
         });
         let kind = match self.head.data {
             PointData::Gauge => "gauge",
-            PointData::Sum { of_window: true, .. } | PointData::Histogram { of_window: true } => "delta",
+            PointData::Sum {
+                of_window: true, ..
+            }
+            | PointData::Histogram { of_window: true } => "delta",
             PointData::Sum { .. } | PointData::Histogram { .. } => "cumulative",
         };
-        format!("{}{{{}}} {value} ({kind})", self.head.name, attributes.collect::<Vec<_>>().join(","))
+        format!(
+            "{}{{{}}} {value} ({kind})",
+            self.head.name,
+            attributes.collect::<Vec<_>>().join(",")
+        )
     }
 
     pub fn size(&self) -> usize {
@@ -94,35 +101,66 @@ impl OtlpPoint {
 }
 
 impl OtlpHead {
-    /// Makes the head from a family of samples. `sample` is one of the samples: both directions may share a
-    /// family, with numbers of different kinds.
+    /// Makes the head from a family of samples. `sample` is one of the samples: both directions may
+    /// share a family, with numbers of different kinds.
     pub fn new(family: &SampleFamily<'_>, sample: &NamedSample<'_>, shape: &WindowShape) -> Self {
         let found = found(family, sample, shape);
-        let unit = found.and_then(|(_, found)| found.unit.as_deref()).map_or("", unit);
+        let unit = found
+            .and_then(|(_, found)| found.unit.as_deref())
+            .map_or("", unit);
         let data = match (family.kind, found) {
             (SampleKind::GaugeHistogram, _) => PointData::Histogram { of_window: true },
             (SampleKind::Histogram, _) => PointData::Histogram { of_window: false },
-            (SampleKind::Counter, _) => PointData::Sum { of_window: false, is_monotonic: true },
-            (_, Some((Temporality::Window, FamilyShape { merge: MergeRule::Sum, counts, .. }))) => {
-                PointData::Sum { of_window: true, is_monotonic: *counts }
-            }
+            (SampleKind::Counter, _) => PointData::Sum {
+                of_window: false,
+                is_monotonic: true,
+            },
+            (
+                _,
+                Some((
+                    Temporality::Window,
+                    FamilyShape {
+                        merge: MergeRule::Sum,
+                        counts,
+                        ..
+                    },
+                )),
+            ) => PointData::Sum {
+                of_window: true,
+                is_monotonic: *counts,
+            },
             _ => PointData::Gauge,
         };
-        Self { name: family.name.to_owned(), help: family.help.to_string(), unit, data }
+        Self {
+            name: family.name.to_owned(),
+            help: family.help.to_string(),
+            unit,
+            data,
+        }
     }
 
     /// Makes the head of a gauge about the window itself.
     pub fn of_window(name: &str, unit: &'static str) -> Self {
-        Self { name: name.to_owned(), help: String::new(), unit, data: PointData::Gauge }
+        Self {
+            name: name.to_owned(),
+            help: String::new(),
+            unit,
+            data: PointData::Gauge,
+        }
     }
 
     /// Returns the point with these samples, for the time of the window from `start` to `end`.
     pub fn point(self: &Arc<Self>, samples: &SamplePoint<'_>, [start, end]: [u64; 2]) -> OtlpPoint {
         let first = &samples.samples[0];
-        let attributes =
-            first.labels_of_point().map(|(name, value)| attribute(name, value)).collect::<Vec<_>>();
+        let attributes = first
+            .labels_of_point()
+            .map(|(name, value)| attribute(name, value))
+            .collect::<Vec<_>>();
         let start = match self.data {
-            PointData::Sum { of_window: true, .. } | PointData::Histogram { of_window: true } => start,
+            PointData::Sum {
+                of_window: true, ..
+            }
+            | PointData::Histogram { of_window: true } => start,
             // The start is not known, which OTLP expresses as 0.
             PointData::Sum { .. } | PointData::Histogram { .. } | PointData::Gauge => 0,
         };
@@ -134,7 +172,10 @@ impl OtlpHead {
                 PointValue::Number(number(first.number, attributes, [start, end]))
             }
         };
-        OtlpPoint { head: Arc::clone(self), value }
+        OtlpPoint {
+            head: Arc::clone(self),
+            value,
+        }
     }
 
     /// Returns a metric that has no points yet.
@@ -145,7 +186,10 @@ impl OtlpHead {
         };
         let data = match self.data {
             PointData::Gauge => metric::Data::Gauge(Gauge::default()),
-            PointData::Sum { of_window, is_monotonic } => metric::Data::Sum(Sum {
+            PointData::Sum {
+                of_window,
+                is_monotonic,
+            } => metric::Data::Sum(Sum {
                 aggregation_temporality: temporality(of_window),
                 is_monotonic,
                 data_points: Vec::new(),
@@ -171,7 +215,9 @@ pub fn add(metric: &mut Metric, value: &PointValue) {
         (Some(metric::Data::Gauge(gauge)), PointValue::Number(point)) => {
             gauge.data_points.push(point.clone());
         }
-        (Some(metric::Data::Sum(sum)), PointValue::Number(point)) => sum.data_points.push(point.clone()),
+        (Some(metric::Data::Sum(sum)), PointValue::Number(point)) => {
+            sum.data_points.push(point.clone())
+        }
         (Some(metric::Data::Histogram(histogram)), PointValue::Histogram(point)) => {
             histogram.data_points.push(point.clone());
         }
@@ -181,8 +227,14 @@ pub fn add(metric: &mut Metric, value: &PointValue) {
 
 /// Returns an attribute with a text.
 pub fn attribute(name: &str, value: &str) -> KeyValue {
-    let value = Some(AnyValue { value: Some(any_value::Value::StringValue(value.to_owned())) });
-    KeyValue { key: name.to_owned(), value, ..KeyValue::default() }
+    let value = Some(AnyValue {
+        value: Some(any_value::Value::StringValue(value.to_owned())),
+    });
+    KeyValue {
+        key: name.to_owned(),
+        value,
+        ..KeyValue::default()
+    }
 }
 
 /// Returns the shape of the number in a sample, with the quantity that it counts.
@@ -192,10 +244,18 @@ fn found<'a>(
     shape: &'a WindowShape,
 ) -> Option<(Temporality, &'a FamilyShape)> {
     let direction = sample.label("direction")?;
-    let of_direction = shape.metrics.iter().filter(|metric| metric.direction.name() == direction);
-    let mut families =
-        of_direction.flat_map(|metric| metric.families.iter().map(|family| (metric.reading, family)));
-    families.find(|(_, found)| found.name.strip_suffix("_total").unwrap_or(&found.name) == base(family))
+    let of_direction = shape
+        .metrics
+        .iter()
+        .filter(|metric| metric.direction.name() == direction);
+    let mut families = of_direction.flat_map(|metric| {
+        metric
+            .families
+            .iter()
+            .map(|family| (metric.reading, family))
+    });
+    families
+        .find(|(_, found)| found.name.strip_suffix("_total").unwrap_or(&found.name) == base(family))
 }
 
 fn base<'a>(family: &SampleFamily<'a>) -> &'a str {
@@ -227,8 +287,8 @@ fn number(number: &str, attributes: Vec<KeyValue>, [start, end]: [u64; 2]) -> Nu
     }
 }
 
-/// Returns the point of a histogram from its samples. In the samples, the count of each bucket includes all
-/// buckets before it.
+/// Returns the point of a histogram from its samples. In the samples, the count of each bucket
+/// includes all buckets before it.
 fn histogram(
     samples: &[NamedSample<'_>],
     attributes: Vec<KeyValue>,
@@ -247,7 +307,10 @@ fn histogram(
             }
             continue;
         };
-        let count: u64 = sample.number.parse().unwrap_or_else(|_| sample.float() as u64);
+        let count: u64 = sample
+            .number
+            .parse()
+            .unwrap_or_else(|_| sample.float() as u64);
         point.bucket_counts.push(count.saturating_sub(point.count));
         point.count = count;
         if let Ok(bound) = bound.parse::<f64>()

@@ -49,8 +49,14 @@ impl OtlpMetrics {
     /// Returns the number of a window as an attribute, if the options demand it in this place.
     fn seq(&self, window: &StreamWindow, place: SeqPlace) -> Option<KeyValue> {
         let value = i64::try_from(window.name.seq).unwrap_or(i64::MAX);
-        let value = Some(AnyValue { value: Some(any_value::Value::IntValue(value)) });
-        (self.seq == place).then(|| KeyValue { key: SEQ.to_owned(), value, ..KeyValue::default() })
+        let value = Some(AnyValue {
+            value: Some(any_value::Value::IntValue(value)),
+        });
+        (self.seq == place).then(|| KeyValue {
+            key: SEQ.to_owned(),
+            value,
+            ..KeyValue::default()
+        })
     }
 
     /// Adds the number of the window to points, if the options put it there.
@@ -62,18 +68,31 @@ impl OtlpMetrics {
     }
 
     fn resource(&self, series: &SeriesName) -> Resource {
-        let SeriesName { node, instance, probe } = series;
+        let SeriesName {
+            node,
+            instance,
+            probe,
+        } = series;
         let own = [
             ("service.name", "twinprobe"),
             (NODE, node),
             ("twinprobe.probe", probe),
             ("twinprobe.instance", instance),
         ];
-        let more = self.attributes.iter().map(|(name, value)| (&**name, &**value));
+        let more = self
+            .attributes
+            .iter()
+            .map(|(name, value)| (&**name, &**value));
         let mut attributes: BTreeMap<&str, &str> = own.into_iter().collect();
         attributes.extend(more);
-        let attributes = attributes.into_iter().map(|(name, value)| attribute(name, value)).collect();
-        Resource { attributes, ..Resource::default() }
+        let attributes = attributes
+            .into_iter()
+            .map(|(name, value)| attribute(name, value))
+            .collect();
+        Resource {
+            attributes,
+            ..Resource::default()
+        }
     }
 }
 
@@ -86,10 +105,13 @@ fn nanoseconds(window: &StreamWindow) -> [u64; 2] {
 fn metrics(points: &[OtlpPoint]) -> Vec<Metric> {
     let mut metrics: Vec<(&OtlpHead, Metric)> = Vec::new();
     for OtlpPoint { head, value } in points {
-        let place = metrics.iter().rposition(|(known, _)| *known == &**head).unwrap_or_else(|| {
-            metrics.push((head, head.metric()));
-            metrics.len() - 1
-        });
+        let place = metrics
+            .iter()
+            .rposition(|(known, _)| *known == &**head)
+            .unwrap_or_else(|| {
+                metrics.push((head, head.metric()));
+                metrics.len() - 1
+            });
         add(&mut metrics[place].1, value);
     }
     metrics.into_iter().map(|(_, metric)| metric).collect()
@@ -101,7 +123,10 @@ impl PushProtocol for OtlpMetrics {
     fn headers(&self) -> &'static [(&'static str, &'static str)] {
         &[
             ("content-type", "application/x-protobuf"),
-            ("user-agent", concat!("twinprobe-stream/", env!("CARGO_PKG_VERSION"))),
+            (
+                "user-agent",
+                concat!("twinprobe-stream/", env!("CARGO_PKG_VERSION")),
+            ),
         ]
     }
 
@@ -109,11 +134,23 @@ impl PushProtocol for OtlpMetrics {
         let [start, end] = nanoseconds(window);
         let probe = vec![("probe", window.name.series.probe.as_str().into())];
         let seconds = (end.saturating_sub(start) as f64 / 1e9).to_string();
-        let facts = [(WINDOW_SECONDS, "s", seconds), (WINDOW_SEQ, "", window.name.seq.to_string())];
+        let facts = [
+            (WINDOW_SECONDS, "s", seconds),
+            (WINDOW_SEQ, "", window.name.seq.to_string()),
+        ];
         let points = facts.into_iter().map(|(name, unit, number)| {
-            let sample = NamedSample { name, labels: probe.clone(), number: &number };
+            let sample = NamedSample {
+                name,
+                labels: probe.clone(),
+                number: &number,
+            };
             let head = Arc::new(OtlpHead::of_window(name, unit));
-            head.point(&SamplePoint { samples: vec![sample] }, [start, end])
+            head.point(
+                &SamplePoint {
+                    samples: vec![sample],
+                },
+                [start, end],
+            )
         });
         self.numbered(window, points.collect())
     }
@@ -173,23 +210,32 @@ impl PushProtocol for OtlpMetrics {
             }],
             ..ResourceMetrics::default()
         });
-        ExportMetricsServiceRequest { resource_metrics: resource_metrics.collect() }.encode_to_vec()
+        ExportMetricsServiceRequest {
+            resource_metrics: resource_metrics.collect(),
+        }
+        .encode_to_vec()
     }
 
     fn rejected(&self, answer: &[u8]) -> Option<(u64, String)> {
-        // Some receivers answer with JSON or with an empty body. Both answers mean that the receiver has stored
-        // everything.
+        // Some receivers answer with JSON or with an empty body. Both answers mean that the
+        // receiver has stored everything.
         let answer = ExportMetricsServiceResponse::decode(answer).ok()?;
         let partial = answer.partial_success?;
-        let rejected = u64::try_from(partial.rejected_data_points).ok().filter(|rejected| *rejected > 0);
+        let rejected = u64::try_from(partial.rejected_data_points)
+            .ok()
+            .filter(|rejected| *rejected > 0);
         if rejected.is_none() && !partial.error_message.is_empty() {
-            tracing::warn!(message = partial.error_message, "the receiver answered with a warning");
+            tracing::warn!(
+                message = partial.error_message,
+                "the receiver answered with a warning"
+            );
         }
         Some((rejected?, partial.error_message))
     }
 
     fn is_final(&self, status: StatusCode) -> bool {
-        // By OTLP 1, clients may repeat a message after these statuses, and must not repeat it after others.
+        // By OTLP 1, clients may repeat a message after these statuses, and must not repeat it
+        // after others.
         ![429, 502, 503, 504].contains(&status.as_u16())
     }
 
@@ -220,7 +266,11 @@ mod tests {
         # TYPE twinprobe_export_skipped counter\ntwinprobe_export_skipped_total 0\n# EOF\n";
 
     fn document() -> SampleDocument<'static> {
-        pieces(DOCUMENT.as_bytes(), usize::MAX).unwrap().next().unwrap().unwrap()
+        pieces(DOCUMENT.as_bytes(), usize::MAX)
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
     }
 
     fn window() -> StreamWindow {
@@ -231,10 +281,19 @@ mod tests {
                 { "name": "net_flow_bytes", "unit": "bytes", "merge": "sum", "counts": true },
                 { "name": "net_flow_longest_seconds", "unit": "seconds", "merge": "max", "counts": true }],
         }] });
-        let series = SeriesName { node: "n".into(), instance: "4f".into(), probe: "p".into() };
+        let series = SeriesName {
+            node: "n".into(),
+            instance: "4f".into(),
+            probe: "p".into(),
+        };
         let [start, end] = ["1970-01-01T00:00:01Z", "1970-01-01T00:00:03Z"].map(Into::into);
         StreamWindow {
-            name: ItemName { series: Arc::new(series), seq: 7, start, end },
+            name: ItemName {
+                series: Arc::new(series),
+                seq: 7,
+                start,
+                end,
+            },
             document: DOCUMENT.into(),
             shape: Arc::new(serde_json::from_value(shape).unwrap()),
         }
@@ -250,30 +309,66 @@ mod tests {
         let request = ExportMetricsServiceRequest::decode(&*message).unwrap();
         let scope = &request.resource_metrics[0].scope_metrics[0];
         let seq = protocol.seq(&window, SeqPlace::Scope).unwrap();
-        assert_eq!(scope.scope.as_ref().unwrap().attributes, std::slice::from_ref(&seq));
+        assert_eq!(
+            scope.scope.as_ref().unwrap().attributes,
+            std::slice::from_ref(&seq)
+        );
         let metrics = &scope.metrics;
         let found = |name: &str| metrics.iter().find(|metric| metric.name == name).unwrap();
-        let Some(metric::Data::Sum(sum)) = &found("net_flow_bytes").data else { panic!("{metrics:?}") };
+        let Some(metric::Data::Sum(sum)) = &found("net_flow_bytes").data else {
+            panic!("{metrics:?}")
+        };
         let point = &sum.data_points[0];
         assert_eq!((sum.aggregation_temporality, sum.is_monotonic), (1, true));
-        assert_eq!(point.value, Some(number_data_point::Value::AsInt(9_007_199_254_740_993)));
-        assert_eq!((point.start_time_unix_nano, point.time_unix_nano), (1_000_000_000, 3_000_000_000));
+        assert_eq!(
+            point.value,
+            Some(number_data_point::Value::AsInt(9_007_199_254_740_993))
+        );
+        assert_eq!(
+            (point.start_time_unix_nano, point.time_unix_nano),
+            (1_000_000_000, 3_000_000_000)
+        );
         assert!(!point.attributes.contains(&seq));
         assert_eq!(found("net_flow_bytes").unit, "By");
-        assert!(matches!(found("net_flow_longest_seconds").data, Some(metric::Data::Gauge(_))));
-        let Some(metric::Data::Histogram(sizes)) = &found("size_bytes").data else { panic!("{metrics:?}") };
+        assert!(matches!(
+            found("net_flow_longest_seconds").data,
+            Some(metric::Data::Gauge(_))
+        ));
+        let Some(metric::Data::Histogram(sizes)) = &found("size_bytes").data else {
+            panic!("{metrics:?}")
+        };
         let point = &sizes.data_points[0];
-        assert_eq!((&*point.bucket_counts, &*point.explicit_bounds), (&[1, 3, 1][..], &[1.0, 3.0][..]));
-        assert_eq!((point.count, point.sum, sizes.aggregation_temporality), (5, Some(17.0), 1));
-        assert!(metrics.iter().all(|metric| metric.name != "twinprobe_export_skipped"));
+        assert_eq!(
+            (&*point.bucket_counts, &*point.explicit_bounds),
+            (&[1, 3, 1][..], &[1.0, 3.0][..])
+        );
+        assert_eq!(
+            (point.count, point.sum, sizes.aggregation_temporality),
+            (5, Some(17.0), 1)
+        );
+        assert!(
+            metrics
+                .iter()
+                .all(|metric| metric.name != "twinprobe_export_skipped")
+        );
     }
 
     #[test]
     fn each_point_names_its_window_on_request() {
-        let (protocol, window) = (OtlpMetrics::new(BTreeMap::new(), SeqPlace::Points), window());
+        let (protocol, window) = (
+            OtlpMetrics::new(BTreeMap::new(), SeqPlace::Points),
+            window(),
+        );
         let seq = protocol.seq(&window, SeqPlace::Points).unwrap();
-        assert_eq!(seq.value.as_ref().unwrap().value, Some(any_value::Value::IntValue(7)));
-        for point in protocol.about(&window).into_iter().chain(protocol.points(&window, &document())) {
+        assert_eq!(
+            seq.value.as_ref().unwrap().value,
+            Some(any_value::Value::IntValue(7))
+        );
+        for point in protocol
+            .about(&window)
+            .into_iter()
+            .chain(protocol.points(&window, &document()))
+        {
             let attributes = match &point.value {
                 PointValue::Number(point) => &point.attributes,
                 PointValue::Histogram(point) => &point.attributes,
@@ -287,14 +382,18 @@ mod tests {
         let protocol = OtlpMetrics::new(BTreeMap::new(), SeqPlace::Scope);
         let partial = |rejected_data_points| {
             let error_message = "late".to_owned();
-            let partial_success =
-                Some(opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsPartialSuccess {
+            let partial_success = Some(
+                opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsPartialSuccess {
                     rejected_data_points,
                     error_message,
-                });
+                },
+            );
             protocol.rejected(&ExportMetricsServiceResponse { partial_success }.encode_to_vec())
         };
         assert_eq!(partial(3), Some((3, "late".to_owned())));
-        assert_eq!((partial(0), protocol.rejected(b""), protocol.rejected(b"{}")), (None, None, None));
+        assert_eq!(
+            (partial(0), protocol.rejected(b""), protocol.rejected(b"{}")),
+            (None, None, None)
+        );
     }
 }

@@ -15,7 +15,8 @@ const TEXT: &str = "text";
 const BIGINT: &str = "bigint";
 const TIME: &str = "timestamp with time zone";
 const JSON: &str = "jsonb";
-/// The type of JSON texts. Such a text may contain an escaped zero character, which `jsonb` refuses.
+/// The type of JSON texts. Such a text may contain an escaped zero character, which `jsonb`
+/// refuses.
 const JSON_TEXT: &str = "json";
 
 /// A column. `kind` is the type as `format_type` of the server writes it.
@@ -50,16 +51,31 @@ pub struct PgMetric {
 }
 
 fn column(name: &str, kind: &'static str) -> PgColumn {
-    PgColumn { name: name.to_owned(), kind }
+    PgColumn {
+        name: name.to_owned(),
+        kind,
+    }
 }
 
 /// Returns the table of windows. An insert into it shows which windows are new.
 pub fn windows() -> PgTable {
-    let mut columns: Vec<PgColumn> = IDENTITY.iter().map(|name| column(name, identity(name))).collect();
-    for name in ["window_start_ns", "window_end_ns", "duration_ns", "lost_windows"] {
+    let mut columns: Vec<PgColumn> = IDENTITY
+        .iter()
+        .map(|name| column(name, identity(name)))
+        .collect();
+    for name in [
+        "window_start_ns",
+        "window_end_ns",
+        "duration_ns",
+        "lost_windows",
+    ] {
         columns.push(column(name, BIGINT));
     }
-    columns.extend([column("interfaces", JSON), column("labels", JSON), column("approximate", TEXT)]);
+    columns.extend([
+        column("interfaces", JSON),
+        column("labels", JSON),
+        column("approximate", TEXT),
+    ]);
     columns.push(column(REST, JSON_TEXT));
     PgTable {
         name: WINDOWS.to_owned(),
@@ -88,10 +104,18 @@ pub fn metric(probe: &str, metric: &MetricShape) -> PgMetric {
     let mut parts = columns(metric);
     let is_cut = parts.len() > MOST;
     parts.truncate(MOST);
-    let mut found: Vec<PgColumn> = IDENTITY.iter().map(|name| column(name, identity(name))).collect();
+    let mut found: Vec<PgColumn> = IDENTITY
+        .iter()
+        .map(|name| column(name, identity(name)))
+        .collect();
     found.push(column(ROW, "integer"));
     let mut names = FreeNames::new(IDENTITY.into_iter().chain(SYSTEM).chain([ROW, REST]));
-    let mut add = |name: &str, kind| found.push(PgColumn { name: names.take(name), kind });
+    let mut add = |name: &str, kind| {
+        found.push(PgColumn {
+            name: names.take(name),
+            kind,
+        })
+    };
     for part in &parts {
         add(&part.name, kind(part.kind));
         if part.kind == ColumnKind::Time {
@@ -106,7 +130,12 @@ pub fn metric(probe: &str, metric: &MetricShape) -> PgMetric {
         by_time: Some("window_end"),
         has_variants: true,
     };
-    PgMetric { table, metric: metric.clone(), parts, is_cut }
+    PgMetric {
+        table,
+        metric: metric.clone(),
+        parts,
+        is_cut,
+    }
 }
 
 fn identity(name: &str) -> &'static str {
@@ -117,7 +146,8 @@ fn identity(name: &str) -> &'static str {
     }
 }
 
-/// Returns the type of a column. There are few types, so that few changes of a layout need another table.
+/// Returns the type of a column. There are few types, so that few changes of a layout need another
+/// table.
 pub const fn kind(kind: ColumnKind) -> &'static str {
     match kind {
         ColumnKind::Unsigned { bits: ..=31 } | ColumnKind::Signed { bits: ..=32 } => "integer",
@@ -148,10 +178,16 @@ impl PgTable {
     pub fn creation(&self, schema: &str) -> String {
         let columns: Vec<String> = self.columns.iter().map(PgColumn::definition).collect();
         let (address, key) = (self.address(schema), listed(self.key.iter().copied()));
-        let mut sql = format!("CREATE TABLE {address} ({}, PRIMARY KEY ({key}));", columns.join(", "));
+        let mut sql = format!(
+            "CREATE TABLE {address} ({}, PRIMARY KEY ({key}));",
+            columns.join(", ")
+        );
         if let Some(time) = self.by_time {
             // Rows come in the order of time, so the smallest kind of index is enough.
-            sql.push_str(&format!(" CREATE INDEX ON {address} USING brin ({});", quoted(time)));
+            sql.push_str(&format!(
+                " CREATE INDEX ON {address} USING brin ({});",
+                quoted(time)
+            ));
         }
         sql
     }
@@ -160,13 +196,23 @@ impl PgTable {
     /// column.
     pub fn insertion(&self, schema: &str) -> String {
         let numbered = |text: fn(usize, &PgColumn) -> String| {
-            let parts = self.columns.iter().enumerate().map(|(at, column)| text(at, column));
+            let parts = self
+                .columns
+                .iter()
+                .enumerate()
+                .map(|(at, column)| text(at, column));
             parts.collect::<Vec<_>>().join(", ")
         };
-        let (values, names) =
-            (numbered(|at, column| format!("c{at}::{}", column.kind)), numbered(|at, _| format!("c{at}")));
+        let (values, names) = (
+            numbered(|at, column| format!("c{at}::{}", column.kind)),
+            numbered(|at, _| format!("c{at}")),
+        );
         let arrays = numbered(|at, _| format!("${}::text[]", at + 1));
-        let (address, columns, key) = (self.address(schema), self.names(), listed(self.key.iter().copied()));
+        let (address, columns, key) = (
+            self.address(schema),
+            self.names(),
+            listed(self.key.iter().copied()),
+        );
         let returned = listed(self.key[..4].iter().copied());
         format!(
             "INSERT INTO {address} ({columns}) SELECT {values} FROM unnest({arrays}) AS given ({names}) \
@@ -205,8 +251,10 @@ mod tests {
         .unwrap();
         let made = metric("p", &shape);
         assert_eq!((&*made.table.name, made.is_cut), ("p.ingress.flows", false));
-        let shown: Vec<String> =
-            made.table.columns[7..].iter().map(|column| format!("{} {}", column.name, column.kind)).collect();
+        let shown: Vec<String> = made.table.columns[7..]
+            .iter()
+            .map(|column| format!("{} {}", column.name, column.kind))
+            .collect();
         let cut = identifier(&long);
         assert_eq!(
             shown,
@@ -228,12 +276,21 @@ mod tests {
     #[test]
     fn the_key_decides_what_is_new() {
         let sql = gaps().insertion("a b");
-        assert!(sql.starts_with("INSERT INTO \"a b\".\"gaps\" (\"node\", "), "{sql}");
-        assert!(sql.contains("c3::bigint") && sql.contains("$6::text[]) AS given (c0, "), "{sql}");
         assert!(
-            sql.contains("ON CONFLICT (\"node\", \"probe\", \"instance\", \"first_seq\", \"last_seq\") DO")
+            sql.starts_with("INSERT INTO \"a b\".\"gaps\" (\"node\", "),
+            "{sql}"
         );
+        assert!(
+            sql.contains("c3::bigint") && sql.contains("$6::text[]) AS given (c0, "),
+            "{sql}"
+        );
+        assert!(sql.contains(
+            "ON CONFLICT (\"node\", \"probe\", \"instance\", \"first_seq\", \"last_seq\") DO"
+        ));
         let sql = windows().creation("s");
-        assert!(sql.contains("PRIMARY KEY (\"node\", \"probe\", \"instance\", \"seq\"))"), "{sql}");
+        assert!(
+            sql.contains("PRIMARY KEY (\"node\", \"probe\", \"instance\", \"seq\"))"),
+            "{sql}"
+        );
     }
 }

@@ -16,7 +16,8 @@ use super::tables::TableMaker;
 use crate::receiver::{SendError, StreamWindow};
 use crate::tls::ReceiverTls;
 
-/// The longest time that the opening of a connection may take, or that sent bytes may stay unconfirmed.
+/// The longest time that the opening of a connection may take, or that sent bytes may stay
+/// unconfirmed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An open connection. It is closed on drop, even during a statement.
@@ -35,8 +36,11 @@ impl PgLink {
         let config = configured(options)?;
         let failed = |error| options.failed(&error);
         let (client, task) = if options.is_encrypted() {
-            let tls =
-                ReceiverTls { ca: options.ca.clone(), cert: options.cert.clone(), key: options.key.clone() };
+            let tls = ReceiverTls {
+                ca: options.ca.clone(),
+                cert: options.cert.clone(),
+                key: options.key.clone(),
+            };
             let tls = MakeRustlsConnect::new(Arc::unwrap_or_clone(tls.config()?));
             let (client, connection) = config.connect(tls).await.map_err(failed)?;
             (client, driven(connection))
@@ -44,20 +48,32 @@ impl PgLink {
             let (client, connection) = config.connect(NoTls).await.map_err(failed)?;
             (client, driven(connection))
         };
-        let link = Self { client, task, fixed: None, metrics: HashMap::new() };
-        let row = link.client.query_one("SELECT current_setting('server_encoding')", &[]).await;
+        let link = Self {
+            client,
+            task,
+            fixed: None,
+            metrics: HashMap::new(),
+        };
+        let row = link
+            .client
+            .query_one("SELECT current_setting('server_encoding')", &[])
+            .await;
         let encoding: String = row.and_then(|row| row.try_get(0)).map_err(failed)?;
         if encoding != "UTF8" {
             let database = &options.database;
-            let message =
-                format!("the encoding of the database {database} is {encoding}; make one with UTF8");
+            let message = format!(
+                "the encoding of the database {database} is {encoding}; make one with UTF8"
+            );
             return Err(SendError::new(message));
         }
         Ok(link)
     }
 
     /// Returns the tables of windows and of gaps.
-    pub async fn fixed_tables(&mut self, options: &PostgresOptions) -> Result<(PgTable, PgTable), SendError> {
+    pub async fn fixed_tables(
+        &mut self,
+        options: &PostgresOptions,
+    ) -> Result<(PgTable, PgTable), SendError> {
         if let Some(fixed) = &self.fixed {
             return Ok(fixed.clone());
         }
@@ -79,10 +95,23 @@ impl PgLink {
         if let Some(tables) = self.metrics.get(&place) {
             return Ok(Arc::clone(tables));
         }
-        let wanted: Vec<PgMetric> = window.shape.metrics.iter().map(|shape| metric(probe, shape)).collect();
-        let made = self.made(options, wanted.iter().map(|wanted| wanted.table.clone()).collect()).await?;
-        let tables: Arc<[PgMetric]> =
-            wanted.into_iter().zip(made).map(|(metric, table)| PgMetric { table, ..metric }).collect();
+        let wanted: Vec<PgMetric> = window
+            .shape
+            .metrics
+            .iter()
+            .map(|shape| metric(probe, shape))
+            .collect();
+        let made = self
+            .made(
+                options,
+                wanted.iter().map(|wanted| wanted.table.clone()).collect(),
+            )
+            .await?;
+        let tables: Arc<[PgMetric]> = wanted
+            .into_iter()
+            .zip(made)
+            .map(|(metric, table)| PgMetric { table, ..metric })
+            .collect();
         self.metrics.insert(place, Arc::clone(&tables));
         Ok(tables)
     }
@@ -94,7 +123,10 @@ impl PgLink {
     ) -> Result<Vec<PgTable>, SendError> {
         let failed = |error| options.failed(&error);
         let transaction = self.client.transaction().await.map_err(failed)?;
-        let maker = TableMaker { transaction: &transaction, options };
+        let maker = TableMaker {
+            transaction: &transaction,
+            options,
+        };
         maker.begin().await?;
         let mut made = Vec::new();
         for table in tables {
@@ -107,7 +139,8 @@ impl PgLink {
 
 impl Drop for PgLink {
     fn drop(&mut self) {
-        // A task that waits for the server must not keep the connection open: the server would keep its transaction.
+        // A task that waits for the server must not keep the connection open: the server would keep
+        // its transaction.
         self.task.abort();
     }
 }
@@ -125,7 +158,10 @@ fn configured(options: &PostgresOptions) -> Result<Config, SendError> {
     if options.hosts.len() > 1 {
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
-    let user = options.user.clone().or_else(|| std::env::var("PGUSER").ok().filter(|user| !user.is_empty()));
+    let user = options
+        .user
+        .clone()
+        .or_else(|| std::env::var("PGUSER").ok().filter(|user| !user.is_empty()));
     if let Some(user) = user {
         config.user(user);
     }
@@ -134,14 +170,23 @@ fn configured(options: &PostgresOptions) -> Result<Config, SendError> {
         let text = read.map_err(|error| SendError::caused(&path.display().to_string(), &error))?;
         config.password(text.trim_end_matches(['\r', '\n']));
     }
-    config.dbname(&options.database).application_name("twinprobe stream");
-    config.connect_timeout(PATIENCE).tcp_user_timeout(PATIENCE).keepalives_idle(PATIENCE);
-    config.ssl_mode(if options.is_encrypted() { SslMode::Require } else { SslMode::Disable });
+    config
+        .dbname(&options.database)
+        .application_name("twinprobe stream");
+    config
+        .connect_timeout(PATIENCE)
+        .tcp_user_timeout(PATIENCE)
+        .keepalives_idle(PATIENCE);
+    config.ssl_mode(if options.is_encrypted() {
+        SslMode::Require
+    } else {
+        SslMode::Disable
+    });
     Ok(config)
 }
 
-/// Transfers the bytes of a connection until it ends. An error of the connection reaches the task that waits for an
-/// answer.
+/// Transfers the bytes of a connection until it ends. An error of the connection reaches the task
+/// that waits for an answer.
 fn driven<S>(connection: Connection<Socket, S>) -> JoinHandle<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -83,7 +83,8 @@ impl PostgresOptions {
     /// Tells whether the connection is encrypted, which is the default over a network.
     pub fn is_encrypted(&self) -> bool {
         let by_default = || self.places().any(|place| !place.is_here());
-        self.tls.map_or_else(by_default, |tls| tls == TlsMode::Require)
+        self.tls
+            .map_or_else(by_default, |tls| tls == TlsMode::Require)
     }
 
     /// The servers.
@@ -97,10 +98,14 @@ impl PostgresOptions {
             _ => (host, self.port),
         };
         let host = host.trim_matches(['[', ']']);
-        let is_name = !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || c.is_control());
+        let is_name =
+            !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || c.is_control());
         // The client would look up a path that is not absolute as a host name.
         let is_place = is_name && port != 0 && (host.starts_with('/') || !host.contains('/'));
-        is_place.then(|| PostgresHost { host: host.to_owned(), port })
+        is_place.then(|| PostgresHost {
+            host: host.to_owned(),
+            port,
+        })
     }
 
     /// Returns an error that names the server, and says what to do about it.
@@ -120,7 +125,9 @@ impl PostgresOptions {
             return SendError::new(format!("{text}{hint}"));
         };
         let hint = match told.code() {
-            code if *code == SqlState::INVALID_PASSWORD => "; see `user` and `passwordFile`".to_owned(),
+            code if *code == SqlState::INVALID_PASSWORD => {
+                "; see `user` and `passwordFile`".to_owned()
+            }
             code if *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
                 "; see `user`, `tls`, and the server's pg_hba.conf".to_owned()
             }
@@ -134,7 +141,10 @@ impl PostgresOptions {
             code if *code == SqlState::READ_ONLY_SQL_TRANSACTION => "; see `hosts`".to_owned(),
             _ => String::new(),
         };
-        let detail = told.detail().map(|detail| format!(" ({detail})")).unwrap_or_default();
+        let detail = told
+            .detail()
+            .map(|detail| format!(" ({detail})"))
+            .unwrap_or_default();
         SendError::new(format!("{target}: {}{detail}{hint}", told.message()))
     }
 }
@@ -173,21 +183,55 @@ mod tests {
     #[test]
     fn urls_name_servers_and_a_database() {
         for (url, target, is_encrypted) in [
-            ("postgres://db.example/w", "postgres://db.example:5432/w", true),
-            ("postgresql://a:1,[::2]:2/w", "postgres://a:1,[::2]:2/w", true),
+            (
+                "postgres://db.example/w",
+                "postgres://db.example:5432/w",
+                true,
+            ),
+            (
+                "postgresql://a:1,[::2]:2/w",
+                "postgres://a:1,[::2]:2/w",
+                true,
+            ),
             ("postgres://[::1]/w", "postgres://[::1]:5432/w", false),
-            ("postgres:///w", "postgres://%2Frun%2Fpostgresql:5432/w", false),
-            ("postgres://%2Ftmp%2Fx:5433/w", "postgres://%2Ftmp%2Fx:5433/w", false),
+            (
+                "postgres:///w",
+                "postgres://%2Frun%2Fpostgresql:5432/w",
+                false,
+            ),
+            (
+                "postgres://%2Ftmp%2Fx:5433/w",
+                "postgres://%2Ftmp%2Fx:5433/w",
+                false,
+            ),
         ] {
             let options = of_url(url).unwrap();
-            assert_eq!((&*options.target(), options.is_encrypted()), (target, is_encrypted));
+            assert_eq!(
+                (&*options.target(), options.is_encrypted()),
+                (target, is_encrypted)
+            );
         }
         for url in ["postgres://db.example", "postgres://db.example/a/b"] {
-            assert!(of_url(url).unwrap_err().contains("DATABASE is expected"), "{url}");
+            assert!(
+                of_url(url).unwrap_err().contains("DATABASE is expected"),
+                "{url}"
+            );
         }
-        assert!(of_url("postgres://user:secret@db/w").unwrap_err().contains("a password"));
-        assert!(of_url("postgres://db:port/w").unwrap_err().contains("is not a host"));
-        assert!(of_url("postgres://db.example,%2Ftmp/w").unwrap_err().contains("has no TLS"));
+        assert!(
+            of_url("postgres://user:secret@db/w")
+                .unwrap_err()
+                .contains("a password")
+        );
+        assert!(
+            of_url("postgres://db:port/w")
+                .unwrap_err()
+                .contains("is not a host")
+        );
+        assert!(
+            of_url("postgres://db.example,%2Ftmp/w")
+                .unwrap_err()
+                .contains("has no TLS")
+        );
     }
 
     #[test]
@@ -200,7 +244,10 @@ mod tests {
             (serde_json::json!({ "database": "" }), "database"),
             (serde_json::json!({ "schema": "pg_x" }), "schema"),
             (serde_json::json!({ "schema": "x".repeat(64) }), "schema"),
-            (serde_json::json!({ "hosts": ["db"], "tls": "disable", "ca": "/ca" }), "ca"),
+            (
+                serde_json::json!({ "hosts": ["db"], "tls": "disable", "ca": "/ca" }),
+                "ca",
+            ),
             (serde_json::json!({ "hosts": ["db"], "key": "/key" }), "key"),
             (serde_json::json!({ "tls": "require" }), "tls"),
         ] {

@@ -28,23 +28,28 @@ impl TableMaker<'_> {
         self.run(LOCK).await?;
         let schema = &self.options.schema;
         let found = self.transaction.query_opt(SCHEMA, &[schema]).await;
-        // PostgreSQL requires the right to make a schema even if the schema exists, so this function first checks
-        // whether it does.
+        // PostgreSQL requires the right to make a schema even if the schema exists, so this
+        // function first checks whether it does.
         match found.map_err(|error| self.options.failed(&error))? {
             Some(_) => Ok(()),
             None => self.run(&format!("CREATE SCHEMA {}", quoted(schema))).await,
         }
     }
 
-    /// Makes the table, or adds the columns that it lacks. If a column has another type, a table with another name
-    /// takes its place. Returns the table with its present name.
+    /// Makes the table, or adds the columns that it lacks. If a column has another type, a table
+    /// with another name takes its place. Returns the table with its present name.
     pub async fn ensure(&self, mut table: PgTable) -> Result<PgTable, SendError> {
-        let Some(conflict) = self.fit(&table).await? else { return Ok(table) };
+        let Some(conflict) = self.fit(&table).await? else {
+            return Ok(table);
+        };
         if !table.has_variants {
             return Err(SendError::new(conflict));
         }
-        let layout: String =
-            table.columns.iter().map(|column| format!("{}\n", column.definition())).collect();
+        let layout: String = table
+            .columns
+            .iter()
+            .map(|column| format!("{}\n", column.definition()))
+            .collect();
         table.name = variant(&table.name, &layout);
         match self.fit(&table).await? {
             None => Ok(table),
@@ -55,17 +60,27 @@ impl TableMaker<'_> {
     /// Creates or extends the table. Returns the differences that can't be changed.
     async fn fit(&self, table: &PgTable) -> Result<Option<String>, SendError> {
         let (schema, address) = (&self.options.schema, table.address(&self.options.schema));
-        let rows = self.transaction.query(COLUMNS, &[schema, &table.name]).await;
+        let rows = self
+            .transaction
+            .query(COLUMNS, &[schema, &table.name])
+            .await;
         let mut found: HashMap<String, String> = HashMap::new();
         for row in rows.map_err(|error| self.options.failed(&error))? {
-            let cell = |at| row.try_get::<_, String>(at).map_err(|error| self.options.failed(&error));
+            let cell = |at| {
+                row.try_get::<_, String>(at)
+                    .map_err(|error| self.options.failed(&error))
+            };
             found.insert(cell(0)?, cell(1)?);
         }
         if found.is_empty() {
             self.run(&table.creation(schema)).await?;
             return Ok(None);
         }
-        let other = |column: &&PgColumn| found.get(&column.name).is_some_and(|kind| kind != column.kind);
+        let other = |column: &&PgColumn| {
+            found
+                .get(&column.name)
+                .is_some_and(|kind| kind != column.kind)
+        };
         if let Some(column) = table.columns.iter().find(other) {
             let (name, found, kind) = (&column.name, &found[&column.name], column.kind);
             let message = format!(
@@ -73,16 +88,24 @@ impl TableMaker<'_> {
             );
             return Ok(Some(message));
         }
-        let missing = table.columns.iter().filter(|column| !found.contains_key(&column.name));
-        let added: Vec<String> =
-            missing.map(|column| format!("ADD COLUMN IF NOT EXISTS {}", column.definition())).collect();
+        let missing = table
+            .columns
+            .iter()
+            .filter(|column| !found.contains_key(&column.name));
+        let added: Vec<String> = missing
+            .map(|column| format!("ADD COLUMN IF NOT EXISTS {}", column.definition()))
+            .collect();
         if !added.is_empty() {
-            self.run(&format!("ALTER TABLE {address} {}", added.join(", "))).await?;
+            self.run(&format!("ALTER TABLE {address} {}", added.join(", ")))
+                .await?;
         }
         Ok(None)
     }
 
     async fn run(&self, sql: &str) -> Result<(), SendError> {
-        self.transaction.batch_execute(sql).await.map_err(|error| self.options.failed(&error))
+        self.transaction
+            .batch_execute(sql)
+            .await
+            .map_err(|error| self.options.failed(&error))
     }
 }

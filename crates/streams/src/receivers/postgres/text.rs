@@ -15,20 +15,32 @@ pub type PgCell = Option<String>;
 
 /// Returns the cells of the table of windows.
 pub fn window(name: &ItemName, document: &DocumentHead) -> Vec<PgCell> {
-    let SeriesName { node, instance, probe } = &*name.series;
+    let SeriesName {
+        node,
+        instance,
+        probe,
+    } = &*name.series;
     let window = &document.window;
     let number = |name: &str| window[name].as_u64().unwrap_or_default();
     let parts = [&document.interfaces, &document.labels];
     // The column `rest` gets both parts if `jsonb` refuses one of them.
     let fits = parts.iter().all(|part| json_fits(&part.to_string()));
-    let [interfaces, labels] = parts.map(|part| (fits && !part.is_null()).then(|| part.to_string()));
+    let [interfaces, labels] =
+        parts.map(|part| (fits && !part.is_null()).then(|| part.to_string()));
     let rest = serde_json::json!({ "interfaces": parts[0], "labels": parts[1] });
     let nanoseconds = [nanoseconds(&name.start), nanoseconds(&name.end)];
     let [start, end] = nanoseconds.map(|time| time.and_then(instant));
-    let mut cells = vec![Some(node.clone()), Some(probe.clone()), Some(instance.clone())];
+    let mut cells = vec![
+        Some(node.clone()),
+        Some(probe.clone()),
+        Some(instance.clone()),
+    ];
     cells.extend([Some(name.seq.to_string()), start, end]);
     cells.extend(nanoseconds.map(|time| time.map(|time| time.to_string())));
-    cells.extend([Some(number("duration_ns").to_string()), Some(number("lost_windows").to_string())]);
+    cells.extend([
+        Some(number("duration_ns").to_string()),
+        Some(number("lost_windows").to_string()),
+    ]);
     cells.extend([interfaces, labels, document.approximate.clone()]);
     cells.push((!fits).then(|| rest.to_string()));
     cells
@@ -36,7 +48,11 @@ pub fn window(name: &ItemName, document: &DocumentHead) -> Vec<PgCell> {
 
 /// Returns the cells of the table of gaps.
 pub fn gap(gap: &StreamGap) -> Vec<PgCell> {
-    let SeriesName { node, instance, probe } = &*gap.name.series;
+    let SeriesName {
+        node,
+        instance,
+        probe,
+    } = &*gap.name.series;
     let texts = [node, probe, instance].map(|text| Some(text.clone()));
     let numbers = [gap.name.seq, gap.last, gap.windows].map(|number| Some(number.to_string()));
     texts.into_iter().chain(numbers).collect()
@@ -53,10 +69,20 @@ pub struct MetricRows<'a> {
 
 impl<'a> MetricRows<'a> {
     pub fn new(table: &'a PgMetric, name: &ItemName) -> Self {
-        let SeriesName { node, instance, probe } = &*name.series;
+        let SeriesName {
+            node,
+            instance,
+            probe,
+        } = &*name.series;
         let time = |text: &str| nanoseconds(text).and_then(instant);
         let mut head = BytesMut::new();
-        for cell in [Some(node.clone()), Some(probe.clone()), Some(instance.clone())].into_iter().chain([
+        for cell in [
+            Some(node.clone()),
+            Some(probe.clone()),
+            Some(instance.clone()),
+        ]
+        .into_iter()
+        .chain([
             Some(name.seq.to_string()),
             time(&name.start),
             time(&name.end),
@@ -64,7 +90,11 @@ impl<'a> MetricRows<'a> {
             put(&mut head, cell.as_deref());
             head.put_u8(b'\t');
         }
-        Self { table, head, row: 0 }
+        Self {
+            table,
+            head,
+            row: 0,
+        }
     }
 
     /// Adds the rows of an entry to `out`.
@@ -91,7 +121,9 @@ fn add_cell(kind: ColumnKind, cell: &Cell, out: &mut BytesMut) -> bool {
         (_, Cell::Missing) => None,
         (ColumnKind::Time, Cell::Time(time)) => instant(*time),
         (ColumnKind::Unsigned { bits }, Cell::Unsigned(number)) => {
-            let most = 1_u128.checked_shl(bits).map_or(u128::MAX, |above| above - 1);
+            let most = 1_u128
+                .checked_shl(bits)
+                .map_or(u128::MAX, |above| above - 1);
             (u128::from(*number) <= most).then(|| number.to_string())
         }
         (ColumnKind::Signed { bits: ..=32 }, Cell::Signed(number)) => {
@@ -109,7 +141,11 @@ fn add_cell(kind: ColumnKind, cell: &Cell, out: &mut BytesMut) -> bool {
     put(out, text.as_deref());
     if kind == ColumnKind::Time {
         out.put_u8(b'\t');
-        let exact = if let Cell::Time(time) = cell { Some(time.to_string()) } else { None };
+        let exact = if let Cell::Time(time) = cell {
+            Some(time.to_string())
+        } else {
+            None
+        };
         put(out, exact.as_deref());
     }
     text.is_some() || *cell == Cell::Missing
@@ -117,18 +153,24 @@ fn add_cell(kind: ColumnKind, cell: &Cell, out: &mut BytesMut) -> bool {
 
 /// Returns a time in microseconds, the smallest unit of PostgreSQL.
 fn instant(nanoseconds: i64) -> Option<String> {
-    Some(Timestamp::from_microsecond(nanoseconds.div_euclid(1_000)).ok()?.to_string())
+    Some(
+        Timestamp::from_microsecond(nanoseconds.div_euclid(1_000))
+            .ok()?
+            .to_string(),
+    )
 }
 
-/// Returns false for JSON that `jsonb` refuses: texts with a zero character. It also returns false for an escaped
-/// backslash before `u0000`, which does no harm.
+/// Returns false for JSON that `jsonb` refuses: texts with a zero character. It also returns false
+/// for an escaped backslash before `u0000`, which does no harm.
 fn json_fits(text: &str) -> bool {
     !text.contains("\\u0000")
 }
 
 /// Adds a cell in the text format of COPY.
 fn put(out: &mut BytesMut, cell: Option<&str>) {
-    let Some(text) = cell else { return out.put_slice(b"\\N") };
+    let Some(text) = cell else {
+        return out.put_slice(b"\\N");
+    };
     for byte in text.bytes() {
         match byte {
             b'\\' => out.put_slice(b"\\\\"),
@@ -159,15 +201,49 @@ mod tests {
             (ColumnKind::Text, Cell::Missing, "\t\\N", true),
             (ColumnKind::Json, text(r#"["\u0000"]"#), "\t\\N", false),
             (ColumnKind::Json, text(r#"["\n"]"#), "\t[\"\\\\n\"]", true),
-            (ColumnKind::Unsigned { bits: 64 }, Cell::Unsigned(u64::MAX), "\t18446744073709551615", true),
-            (ColumnKind::Unsigned { bits: 16 }, Cell::Unsigned(1 << 16), "\t\\N", false),
-            (ColumnKind::Signed { bits: 8 }, Cell::Signed(-5), "\t-5", true),
-            (ColumnKind::Float { bits: 64 }, Cell::Float(0.1), "\t1e-1", true),
-            (ColumnKind::Time, Cell::Time(-1), "\t1969-12-31T23:59:59.999999Z\t-1", true),
-            (ColumnKind::Time, Cell::Time(1_999), "\t1970-01-01T00:00:00.000001Z\t1999", true),
+            (
+                ColumnKind::Unsigned { bits: 64 },
+                Cell::Unsigned(u64::MAX),
+                "\t18446744073709551615",
+                true,
+            ),
+            (
+                ColumnKind::Unsigned { bits: 16 },
+                Cell::Unsigned(1 << 16),
+                "\t\\N",
+                false,
+            ),
+            (
+                ColumnKind::Signed { bits: 8 },
+                Cell::Signed(-5),
+                "\t-5",
+                true,
+            ),
+            (
+                ColumnKind::Float { bits: 64 },
+                Cell::Float(0.1),
+                "\t1e-1",
+                true,
+            ),
+            (
+                ColumnKind::Time,
+                Cell::Time(-1),
+                "\t1969-12-31T23:59:59.999999Z\t-1",
+                true,
+            ),
+            (
+                ColumnKind::Time,
+                Cell::Time(1_999),
+                "\t1970-01-01T00:00:00.000001Z\t1999",
+                true,
+            ),
             (ColumnKind::Time, Cell::Missing, "\t\\N\t\\N", true),
         ] {
-            assert_eq!(shown(kind, &cell), (expected.to_owned(), fits), "{kind:?} {cell:?}");
+            assert_eq!(
+                shown(kind, &cell),
+                (expected.to_owned(), fits),
+                "{kind:?} {cell:?}"
+            );
         }
     }
 }

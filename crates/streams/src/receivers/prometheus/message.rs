@@ -1,4 +1,5 @@
-//! The messages of remote write 1.0, as `prometheus/prompb/remote.proto` and `types.proto` of Prometheus have them.
+//! The messages of remote write 1.0, as `prometheus/prompb/remote.proto` and `types.proto` of
+//! Prometheus have them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Prometheus remote write 2.0, or 1.0 for receivers that read only 1.0: samples at the ends of windows.
+//! Prometheus remote write 2.0, or 1.0 for receivers that read only 1.0: samples at the ends of
+//! windows.
 
 pub mod message;
 pub mod options;

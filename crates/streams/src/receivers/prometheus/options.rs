@@ -27,7 +27,10 @@ impl ReceiverOptions for PrometheusOptions {
     fn check(&self) -> Result<(), (&'static str, String)> {
         self.0.check()?;
         if self.0.seq.is_some() {
-            return Err(("seq", "samples have no attributes; only `otlp` has this field".to_owned()));
+            return Err((
+                "seq",
+                "samples have no attributes; only `otlp` has this field".to_owned(),
+            ));
         }
         self.0.check_labels(&[])
     }
@@ -53,9 +56,18 @@ mod tests {
     #[test]
     fn urls_name_a_server() {
         for (url, target) in [
-            ("prometheus+https://mimir.example", "prometheus+https://mimir.example/api/v1/write"),
-            ("prometheus+http://[::1]:9090", "prometheus+http://[::1]:9090/api/v1/write"),
-            ("prometheus+https://m.example:1/api/v1/push", "prometheus+https://m.example:1/api/v1/push"),
+            (
+                "prometheus+https://mimir.example",
+                "prometheus+https://mimir.example/api/v1/write",
+            ),
+            (
+                "prometheus+http://[::1]:9090",
+                "prometheus+http://[::1]:9090/api/v1/write",
+            ),
+            (
+                "prometheus+https://m.example:1/api/v1/push",
+                "prometheus+https://m.example:1/api/v1/push",
+            ),
         ] {
             let options = PrometheusOptions::from_url(&url.parse().unwrap()).unwrap();
             options.check().unwrap();
@@ -72,18 +84,42 @@ mod tests {
         for (more, field) in [
             (serde_json::json!({ "url": "ftp://host" }), "url"),
             (serde_json::json!({ "url": "https://user:x@host" }), "url"),
-            (serde_json::json!({ "url": "http://host", "tokenFile": "/t" }), "url"),
-            (serde_json::json!({ "url": "http://localhost", "ca": "/ca" }), "ca"),
+            (
+                serde_json::json!({ "url": "http://host", "tokenFile": "/t" }),
+                "url",
+            ),
+            (
+                serde_json::json!({ "url": "http://localhost", "ca": "/ca" }),
+                "ca",
+            ),
             (serde_json::json!({ "key": "/key" }), "key"),
             (serde_json::json!({ "user": "me" }), "user"),
-            (serde_json::json!({ "user": "me", "passwordFile": "/p", "tokenFile": "/t" }), "tokenFile"),
-            (serde_json::json!({ "headers": { "Authorization": "Bearer x" } }), "headers"),
+            (
+                serde_json::json!({ "user": "me", "passwordFile": "/p", "tokenFile": "/t" }),
+                "tokenFile",
+            ),
+            (
+                serde_json::json!({ "headers": { "Authorization": "Bearer x" } }),
+                "headers",
+            ),
             (serde_json::json!({ "headers": { "a b": "x" } }), "headers"),
-            (serde_json::json!({ "labels": { "__name__": "x" } }), "labels"),
-            (serde_json::json!({ "labels": { "k8s.cluster": "x" } }), "labels"),
+            (
+                serde_json::json!({ "labels": { "__name__": "x" } }),
+                "labels",
+            ),
+            (
+                serde_json::json!({ "labels": { "k8s.cluster": "x" } }),
+                "labels",
+            ),
             (serde_json::json!({ "seq": "points" }), "seq"),
-            (serde_json::json!({ "url": "http://host", "headersFile": "/h" }), "url"),
-            (serde_json::json!({ "url": "http://host", "queryFile": "/q" }), "url"),
+            (
+                serde_json::json!({ "url": "http://host", "headersFile": "/h" }),
+                "url",
+            ),
+            (
+                serde_json::json!({ "url": "http://host", "queryFile": "/q" }),
+                "url",
+            ),
             (serde_json::json!({ "maxBytes": 1 }), "maxBytes"),
         ] {
             let mut value = serde_json::json!({ "url": "https://host/write" });

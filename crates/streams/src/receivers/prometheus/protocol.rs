@@ -22,7 +22,10 @@ const OVERHEAD: usize = 24;
 /// The bytes of a label, without its texts.
 const LABEL: usize = 6;
 
-const AGENT: (&str, &str) = ("user-agent", concat!("twinprobe-stream/", env!("CARGO_PKG_VERSION")));
+const AGENT: (&str, &str) = (
+    "user-agent",
+    concat!("twinprobe-stream/", env!("CARGO_PKG_VERSION")),
+);
 /// The headers of messages of version 1.0.
 const FIRST: &[(&str, &str)] = &[
     ("content-type", "application/x-protobuf"),
@@ -32,7 +35,10 @@ const FIRST: &[(&str, &str)] = &[
 ];
 /// The headers of messages of version 2.0.
 const SECOND: &[(&str, &str)] = &[
-    ("content-type", "application/x-protobuf;proto=io.prometheus.write.v2.Request"),
+    (
+        "content-type",
+        "application/x-protobuf;proto=io.prometheus.write.v2.Request",
+    ),
     ("content-encoding", "snappy"),
     ("x-prometheus-remote-write-version", "2.0.0"),
     AGENT,
@@ -46,7 +52,10 @@ pub struct RemoteWrite {
 
 impl RemoteWrite {
     pub fn new(labels: BTreeMap<String, String>) -> Self {
-        Self { labels, version: RemoteVersion::default() }
+        Self {
+            labels,
+            version: RemoteVersion::default(),
+        }
     }
 
     /// Returns a sample at the end of its window.
@@ -60,19 +69,26 @@ impl RemoteWrite {
         let [_, end] = times(&window.name);
         RemotePoint::Sample {
             labels: self.labels(&window.name.series.node, sample),
-            sample: WrittenSample { value, time: end / 1_000_000 },
+            sample: WrittenSample {
+                value,
+                time: end / 1_000_000,
+            },
             family: Arc::clone(family),
         }
     }
 
-    /// Returns the labels of a sample, sorted by name. A label of the document is renamed if one of our
-    /// labels has its name.
+    /// Returns the labels of a sample, sorted by name. A label of the document is renamed if one of
+    /// our labels has its name.
     fn labels(&self, node: &str, sample: &NamedSample<'_>) -> Vec<WrittenLabel> {
         let own = |name: &str| name == "node" || self.labels.contains_key(name);
         let mut labels: BTreeMap<String, String> = BTreeMap::new();
         for (name, value) in &sample.labels {
             let is_same = *name == "node" && value == node;
-            let name = if own(name) && !is_same { format!("exported_{name}") } else { (*name).to_owned() };
+            let name = if own(name) && !is_same {
+                format!("exported_{name}")
+            } else {
+                (*name).to_owned()
+            };
             labels.insert(name, value.to_string());
         }
         labels.insert("node".to_owned(), node.to_owned());
@@ -80,7 +96,10 @@ impl RemoteWrite {
         labels.insert("__name__".to_owned(), sample.name.to_owned());
         // Prometheus treats a label with an empty value as a missing label.
         labels.retain(|_, value| !value.is_empty());
-        labels.into_iter().map(|(name, value)| WrittenLabel { name, value }).collect()
+        labels
+            .into_iter()
+            .map(|(name, value)| WrittenLabel { name, value })
+            .collect()
     }
 }
 
@@ -107,18 +126,26 @@ fn metadata(kind: SampleKind, family: &str, help: &str, unit: &str) -> WrittenMe
 
 /// Returns the message of version 1.0 with these points.
 fn first<'a>(points: impl Iterator<Item = &'a RemotePoint>) -> WriteRequest {
-    let (mut request, mut places) = (WriteRequest::default(), HashMap::<&[WrittenLabel], usize>::new());
+    let (mut request, mut places) = (
+        WriteRequest::default(),
+        HashMap::<&[WrittenLabel], usize>::new(),
+    );
     for point in points {
         match point {
             RemotePoint::Sample { labels, sample, .. } => {
                 let place = *places.entry(labels).or_insert_with(|| {
-                    request.series.push(WrittenSeries { labels: labels.clone(), samples: Vec::new() });
+                    request.series.push(WrittenSeries {
+                        labels: labels.clone(),
+                        samples: Vec::new(),
+                    });
                     request.series.len() - 1
                 });
                 request.series[place].samples.push(*sample);
             }
             RemotePoint::Family(metadata) if request.metadata.contains(metadata) => {}
-            RemotePoint::Family(metadata) => request.metadata.push(WrittenMetadata::clone(metadata)),
+            RemotePoint::Family(metadata) => {
+                request.metadata.push(WrittenMetadata::clone(metadata))
+            }
         }
     }
     request
@@ -128,7 +155,11 @@ impl PushProtocol for RemoteWrite {
     type Point = RemotePoint;
 
     fn headers(&self) -> &'static [(&'static str, &'static str)] {
-        if self.version.is_second() { SECOND } else { FIRST }
+        if self.version.is_second() {
+            SECOND
+        } else {
+            FIRST
+        }
     }
 
     fn has_turned(&self, answer: &HttpAnswer) -> bool {
@@ -140,19 +171,34 @@ impl PushProtocol for RemoteWrite {
         let [start, end] = times(name);
         let labels = vec![("probe", name.series.probe.as_str().into())];
         let about = |(family, unit, number): (&'static str, &str, f64)| {
-            let sample = NamedSample { name: family, labels: labels.clone(), number: "" };
+            let sample = NamedSample {
+                name: family,
+                labels: labels.clone(),
+                number: "",
+            };
             let metadata = Arc::new(metadata(SampleKind::Gauge, family, "", unit));
             self.point(window, &sample, number, &metadata)
         };
-        let facts =
-            [(WINDOW_SECONDS, "seconds", (end - start) as f64 / 1e9), (WINDOW_SEQ, "", name.seq as f64)];
+        let facts = [
+            (WINDOW_SECONDS, "seconds", (end - start) as f64 / 1e9),
+            (WINDOW_SEQ, "", name.seq as f64),
+        ];
         facts.into_iter().map(about).collect()
     }
 
     fn points(&self, window: &StreamWindow, document: &SampleDocument<'_>) -> Vec<RemotePoint> {
         let (mut points, mut families) = (Vec::new(), Vec::new());
-        for family in document.families.iter().filter(|family| is_of_window(family)) {
-            let metadata = Arc::new(metadata(family.kind, family.name, &family.help, family.unit));
+        for family in document
+            .families
+            .iter()
+            .filter(|family| is_of_window(family))
+        {
+            let metadata = Arc::new(metadata(
+                family.kind,
+                family.name,
+                &family.help,
+                family.unit,
+            ));
             for sample in family.points.iter().flat_map(|point| &point.samples) {
                 points.push(self.point(window, sample, sample.float(), &metadata));
             }
@@ -163,11 +209,18 @@ impl PushProtocol for RemoteWrite {
     }
 
     fn shown(&self, point: &RemotePoint) -> Option<String> {
-        let RemotePoint::Sample { labels, sample, .. } = point else { return None };
-        let named = |wanted: bool| labels.iter().filter(move |label| (label.name == "__name__") == wanted);
+        let RemotePoint::Sample { labels, sample, .. } = point else {
+            return None;
+        };
+        let named = |wanted: bool| {
+            labels
+                .iter()
+                .filter(move |label| (label.name == "__name__") == wanted)
+        };
         let name: String = named(true).map(|label| label.value.as_str()).collect();
-        let labels: Vec<String> =
-            named(false).map(|label| format!("{}={:?}", label.name, label.value)).collect();
+        let labels: Vec<String> = named(false)
+            .map(|label| format!("{}={:?}", label.name, label.value))
+            .collect();
         Some(format!("{name}{{{}}} {}", labels.join(","), sample.value))
     }
 
@@ -175,7 +228,10 @@ impl PushProtocol for RemoteWrite {
         match point {
             RemotePoint::Sample { labels, .. } => {
                 OVERHEAD
-                    + labels.iter().map(|label| LABEL + label.name.len() + label.value.len()).sum::<usize>()
+                    + labels
+                        .iter()
+                        .map(|label| LABEL + label.name.len() + label.value.len())
+                        .sum::<usize>()
             }
             RemotePoint::Family(metadata) => metadata.encoded_len() + LABEL,
         }
@@ -193,7 +249,9 @@ impl PushProtocol for RemoteWrite {
             first(points).encode_to_vec()
         };
         // Compression fails only for a message of more than 4 GiB.
-        snap::raw::Encoder::new().compress_vec(&bytes).unwrap_or_default()
+        snap::raw::Encoder::new()
+            .compress_vec(&bytes)
+            .unwrap_or_default()
     }
 
     fn rejected(&self, _: &[u8]) -> Option<(u64, String)> {
@@ -201,7 +259,8 @@ impl PushProtocol for RemoteWrite {
     }
 
     fn is_final(&self, status: StatusCode) -> bool {
-        // Versions 1.0 and 2.0: the stream must not repeat messages after answers other than 429 and 5xx.
+        // Versions 1.0 and 2.0: the stream must not repeat messages after answers other than 429
+        // and 5xx.
         status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS
     }
 

@@ -1,5 +1,6 @@
-//! The messages of remote write 2.0, as `prompb/io/prometheus/write/v2/types.proto` of Prometheus has them. A message
-//! has a table with each text once, and each series has the metadata of its family.
+//! The messages of remote write 2.0, as `prompb/io/prometheus/write/v2/types.proto` of Prometheus
+//! has them. A message has a table with each text once, and each series has the metadata of its
+//! family.
 
 use std::collections::HashMap;
 
@@ -20,7 +21,8 @@ pub struct SymbolRequest {
 /// Samples of one series, by time.
 #[derive(Clone, PartialEq, Message)]
 pub struct SymbolSeries {
-    /// The places of the labels' texts in the table: the name and the value of each label, sorted by name.
+    /// The places of the labels' texts in the table: the name and the value of each label, sorted
+    /// by name.
     #[prost(uint32, repeated, tag = "1")]
     pub labels: Vec<u32>,
     #[prost(message, repeated, tag = "2")]
@@ -63,14 +65,33 @@ pub fn request<'a>(points: impl Iterator<Item = &'a RemotePoint>) -> SymbolReque
     table.place("", symbols);
     for point in points {
         // Each series has the metadata of its family.
-        let RemotePoint::Sample { labels, sample, family } = point else { continue };
+        let RemotePoint::Sample {
+            labels,
+            sample,
+            family,
+        } = point
+        else {
+            continue;
+        };
         let place = *places.entry(labels).or_insert_with(|| {
-            let texts = labels.iter().flat_map(|label| [&*label.name, &*label.value]);
+            let texts = labels
+                .iter()
+                .flat_map(|label| [&*label.name, &*label.value]);
             let labels = texts.map(|text| table.place(text, symbols)).collect();
-            let WrittenMetadata { kind, help, unit, .. } = &**family;
+            let WrittenMetadata {
+                kind, help, unit, ..
+            } = &**family;
             let [help, unit] = [help, unit].map(|text| table.place(text, symbols));
-            let metadata = Some(SymbolMetadata { kind: *kind, help, unit });
-            series.push(SymbolSeries { labels, samples: Vec::new(), metadata });
+            let metadata = Some(SymbolMetadata {
+                kind: *kind,
+                help,
+                unit,
+            });
+            series.push(SymbolSeries {
+                labels,
+                samples: Vec::new(),
+                metadata,
+            });
             series.len() - 1
         });
         series[place].samples.push(*sample);
@@ -86,7 +107,10 @@ mod tests {
 
     #[test]
     fn a_text_stands_there_once() {
-        let label = |name: &str, value: &str| WrittenLabel { name: name.into(), value: value.into() };
+        let label = |name: &str, value: &str| WrittenLabel {
+            name: name.into(),
+            value: value.into(),
+        };
         let family = Arc::new(WrittenMetadata {
             kind: 1,
             family: "a".into(),
@@ -98,14 +122,28 @@ mod tests {
             sample: WrittenSample { value: 1.5, time },
             family: Arc::clone(&family),
         };
-        let points =
-            [sample("x", 1), RemotePoint::Family(Arc::clone(&family)), sample("a", 1), sample("x", 2)];
+        let points = [
+            sample("x", 1),
+            RemotePoint::Family(Arc::clone(&family)),
+            sample("a", 1),
+            sample("x", 2),
+        ];
         let found = request(points.iter());
         assert_eq!(found.symbols, ["", "__name__", "a", "node", "x"]);
-        let shown: Vec<_> =
-            found.series.iter().map(|series| (&series.labels[..], series.samples.len())).collect();
+        let shown: Vec<_> = found
+            .series
+            .iter()
+            .map(|series| (&series.labels[..], series.samples.len()))
+            .collect();
         assert_eq!(shown, [(&[1, 2, 3, 4][..], 2), (&[1, 2, 3, 2][..], 1)]);
-        assert_eq!(found.series[0].metadata, Some(SymbolMetadata { kind: 1, help: 3, unit: 0 }));
+        assert_eq!(
+            found.series[0].metadata,
+            Some(SymbolMetadata {
+                kind: 1,
+                help: 3,
+                unit: 0
+            })
+        );
         assert_eq!(request([].iter()).symbols, [""]);
     }
 }

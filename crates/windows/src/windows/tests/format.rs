@@ -13,16 +13,28 @@ fn a_window_is_read_as_it_was_written() {
     let directory = directory();
     let windows = open(directory.path());
     let head = head(7, ClosedBy::Request, 3);
-    let nested = RawTable { inner: vec![rows(3, 2), RawTable::default(), rows(4, 1)], ..rows(2, 3) };
+    let nested = RawTable {
+        inner: vec![rows(3, 2), RawTable::default(), rows(4, 1)],
+        ..rows(2, 3)
+    };
     let mut writer = windows.write(&head).unwrap();
     writer.rows(1, &nested).unwrap();
     writer.rows(0, &rows(1, 1000)).unwrap();
     writer.rows(1, &rows(5, 1)).unwrap();
     writer.rows(0, &RawTable::default()).unwrap();
-    assert!(writer.rows(4, &rows(5, 1)).is_err(), "there is no such metric, and so no ages of it");
+    assert!(
+        writer.rows(4, &rows(5, 1)).is_err(),
+        "there is no such metric, and so no ages of it"
+    );
     let window = writer.commit().unwrap();
-    assert_eq!((window.seq(), window.is_file, &*window.instance), (7, false, "4f0c"));
-    assert_eq!((&window.entry.start, &window.entry.end), (&head.window.start, &head.window.end));
+    assert_eq!(
+        (window.seq(), window.is_file, &*window.instance),
+        (7, false, "4f0c")
+    );
+    assert_eq!(
+        (&window.entry.start, &window.entry.end),
+        (&head.window.start, &head.window.end)
+    );
 
     let reader = window.open().unwrap();
     assert_eq!(*reader.head, head);
@@ -42,23 +54,58 @@ fn a_large_window_is_a_file_of_the_daemon_alone() {
     let windows = open(directory.path());
     let window = commit(&windows, 1, 100_000);
     assert_eq!(bodies(directory.path()), [window.id.to_string()]);
-    let path = directory.path().join(crate::BODIES).join(window.id.to_string());
+    let path = directory
+        .path()
+        .join(crate::BODIES)
+        .join(window.id.to_string());
     let metadata = fs::metadata(&path).unwrap();
-    assert_eq!((metadata.permissions().mode() & 0o777, metadata.len()), (0o600, window.entry.bytes));
-    assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
-    assert_eq!(fs::metadata(windows.database.path()).unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(window.open().unwrap().chunk(0, 0).unwrap(), Some(rows(1, 100_000)));
+    assert_eq!(
+        (metadata.permissions().mode() & 0o777, metadata.len()),
+        (0o600, window.entry.bytes)
+    );
+    assert_eq!(
+        fs::metadata(path.parent().unwrap())
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777,
+        0o700
+    );
+    assert_eq!(
+        fs::metadata(windows.database.path())
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777,
+        0o600
+    );
+    assert_eq!(
+        window.open().unwrap().chunk(0, 0).unwrap(),
+        Some(rows(1, 100_000))
+    );
 }
 
 #[test]
 fn types_may_be_as_deep_as_btf_lets_them() {
     let mut value = Layout::unsigned(8);
     for _ in 0..40 {
-        let member = Member { name: "m".into(), bit_offset: 0, bitfield: None, layout: value };
-        value = Layout { size: 8, shape: Shape::Struct(vec![member]), render: None };
+        let member = Member {
+            name: "m".into(),
+            bit_offset: 0,
+            bitfield: None,
+            layout: value,
+        };
+        value = Layout {
+            size: 8,
+            shape: Shape::Struct(vec![member]),
+            render: None,
+        };
     }
     let mut head = head(1, ClosedBy::Read, 0);
-    let deep = TableLayout { value, ..(*layout(MapKind::Hash, None)).clone() };
+    let deep = TableLayout {
+        value,
+        ..(*layout(MapKind::Hash, None)).clone()
+    };
     head.metrics[0].layout = Arc::new(deep);
     let directory = directory();
     let windows = open(directory.path());
@@ -79,7 +126,11 @@ fn a_window_is_read_to_its_end_while_it_is_acknowledged() {
         assert!(matches!(window.open(), Err(WindowError::Gone)));
         assert_eq!(reader.chunk(0, 0).unwrap(), Some(rows(seq, size)));
     }
-    assert_eq!(windows.statistics().lost, 0, "what was acknowledged is not lost");
+    assert_eq!(
+        windows.statistics().lost,
+        0,
+        "what was acknowledged is not lost"
+    );
 }
 
 #[test]
@@ -103,10 +154,16 @@ fn what_is_not_committed_leaves_nothing() {
 fn bodies_without_a_window_go_at_a_start() {
     let directory = directory();
     let window = commit(&open(directory.path()), 1, 50_000);
-    let orphan = directory.path().join(crate::BODIES).join((window.id + 7).to_string());
+    let orphan = directory
+        .path()
+        .join(crate::BODIES)
+        .join((window.id + 7).to_string());
     fs::write(&orphan, "half").unwrap();
     let windows = open(directory.path());
     assert_eq!(bodies(directory.path()), [window.id.to_string()]);
     let next = commit(&windows, 2, 50_000);
-    assert!(next.id > window.id + 7, "the number of a file that may come back is not used");
+    assert!(
+        next.id > window.id + 7,
+        "the number of a file that may come back is not used"
+    );
 }

@@ -1,4 +1,5 @@
-//! Windows against a real store; `damage` has damaged files, `random` random sequences of operations.
+//! Windows against a real store; `damage` has damaged files, `random` random sequences of
+//! operations.
 
 pub mod damage;
 pub mod format;
@@ -30,7 +31,9 @@ use crate::windows::Windows;
 
 /// Makes a directory in memory where that is possible: the tests do not cover a loss of power.
 pub fn directory() -> TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+    tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .unwrap()
 }
 
 /// The windows of all probes in a state directory.
@@ -56,7 +59,13 @@ pub fn tamper(directory: &Path, sql: &str) {
 }
 
 fn layout(kind: MapKind, inner: Option<Arc<TableLayout>>) -> Arc<TableLayout> {
-    Arc::new(TableLayout { kind, key: Layout::unsigned(4), value: Layout::unsigned(8), slots: 1, inner })
+    Arc::new(TableLayout {
+        kind,
+        key: Layout::unsigned(4),
+        value: Layout::unsigned(8),
+        slots: 1,
+        inner,
+    })
 }
 
 fn metric(direction: Direction, name: &str, layout: Arc<TableLayout>) -> MetricHead {
@@ -89,12 +98,20 @@ pub fn head(seq: u64, closed_by: ClosedBy, lost_windows: u64) -> WindowHead {
             lost_windows,
         },
         format: Format::Xml,
-        context: Context { boot_time_ns: 1, interfaces: [(1, "lo".to_owned())].into(), ..Context::default() },
+        context: Context {
+            boot_time_ns: 1,
+            interfaces: [(1, "lo".to_owned())].into(),
+            ..Context::default()
+        },
         skipped_before: 5,
         closed_by,
         metrics: vec![
             metric(Direction::Ingress, "a", layout(MapKind::Hash, None)),
-            metric(Direction::Egress, "b", layout(MapKind::HashOfMaps, Some(inner))),
+            metric(
+                Direction::Egress,
+                "b",
+                layout(MapKind::HashOfMaps, Some(inner)),
+            ),
         ],
         hidden: Vec::new(),
         changes: None,
@@ -104,18 +121,29 @@ pub fn head(seq: u64, closed_by: ClosedBy, lost_windows: u64) -> WindowHead {
 /// Makes rows that differ from those of all other windows.
 pub fn rows(seq: u64, size: usize) -> RawTable {
     let bytes = |length| seq.to_le_bytes().into_iter().cycle().take(length).collect();
-    RawTable { keys: bytes(4 * size), values: bytes(8 * size), inner: Vec::new() }
+    RawTable {
+        keys: bytes(4 * size),
+        values: bytes(8 * size),
+        inner: Vec::new(),
+    }
 }
 
 /// Commits a window with `size` rows.
 pub fn commit(windows: &Arc<Windows>, seq: u64, size: usize) -> Arc<StoredWindow> {
-    let mut writer = windows.write(&head(seq, ClosedBy::Read, windows.unreported_lost(seq))).unwrap();
+    let mut writer = windows
+        .write(&head(seq, ClosedBy::Read, windows.unreported_lost(seq)))
+        .unwrap();
     writer.rows(0, &rows(seq, size)).unwrap();
     writer.commit().unwrap()
 }
 
 pub fn numbers(windows: &Windows) -> Vec<u64> {
-    windows.list(0, ListBounds::default()).windows.iter().map(|window| window.seq).collect()
+    windows
+        .list(0, ListBounds::default())
+        .windows
+        .iter()
+        .map(|window| window.seq)
+        .collect()
 }
 
 /// Returns the body of a window.
@@ -128,8 +156,12 @@ fn bytes(window: &StoredWindow) -> Vec<u8> {
 
 /// Lists the large bodies.
 fn bodies(directory: &Path) -> Vec<String> {
-    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
-    let Ok(entries) = std::fs::read_dir(directory.join(crate::BODIES)) else { return Vec::new() };
+    let name = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.unwrap().file_name().into_string().unwrap()
+    };
+    let Ok(entries) = std::fs::read_dir(directory.join(crate::BODIES)) else {
+        return Vec::new();
+    };
     let mut names: Vec<String> = entries.map(name).collect();
     names.sort();
     names

@@ -88,7 +88,8 @@ impl Model {
 
     pub fn set_limits(&mut self, limits: RetentionLimits) {
         self.limits = limits;
-        self.cursors.retain(|name, _| self.limits.collectors.contains(name));
+        self.cursors
+            .retain(|name, _| self.limits.collectors.contains(name));
         self.release();
         self.retire();
     }
@@ -100,7 +101,11 @@ impl Model {
         }
         let kept = self.retained.remove(&oldest).unwrap();
         if !(kept.taken && self.limits.taken_counts) {
-            let gone = if self.limits.collectors.is_empty() { &mut self.outlived } else { &mut self.lost };
+            let gone = if self.limits.collectors.is_empty() {
+                &mut self.outlived
+            } else {
+                &mut self.lost
+            };
             gone.insert(oldest);
         }
         true
@@ -132,15 +137,21 @@ impl Model {
     pub fn view(&self) -> View {
         let sum = |kept: &Kept| kept.bytes;
         let retained = |after: u64| {
-            let rest = self.retained.range(after + 1..).map(|(&seq, kept)| (seq, kept.bytes));
+            let rest = self
+                .retained
+                .range(after + 1..)
+                .map(|(&seq, kept)| (seq, kept.bytes));
             (rest.collect(), self.lost.range(after + 1..).count() as u64)
         };
-        let untaken =
-            |(&seq, kept): (&u64, &Kept)| (kept.closed_by == ClosedBy::Read && !kept.taken).then_some(seq);
+        let untaken = |(&seq, kept): (&u64, &Kept)| {
+            (kept.closed_by == ClosedBy::Read && !kept.taken).then_some(seq)
+        };
         View {
             listings: (0..self.last + 2).map(retained).collect(),
             got: (0..self.last + 2).map(|seq| self.got(seq)).collect(),
-            contained: (0..self.last + 2).map(|seq| self.got(seq) != Err(Missing::Never)).collect(),
+            contained: (0..self.last + 2)
+                .map(|seq| self.got(seq) != Err(Missing::Never))
+                .collect(),
             last: self.last,
             newest: self.files().into_iter().max(),
             untaken: self.retained.iter().filter_map(untaken).collect(),
@@ -156,20 +167,32 @@ impl Model {
             },
             acknowledged: COLLECTORS.map(|name| self.cursor(name)).to_vec(),
             acknowledged_for_all: self.acknowledged,
-            taken: self.retained.iter().filter(|(_, kept)| kept.taken).map(|(&seq, _)| seq).collect(),
+            taken: self
+                .retained
+                .iter()
+                .filter(|(_, kept)| kept.taken)
+                .map(|(&seq, _)| seq)
+                .collect(),
         }
     }
 
     fn cursor(&self, name: &str) -> Result<u64, AckError> {
         if self.limits.collectors.iter().any(|known| known == name) {
-            Ok(self.cursors.get(name).map_or(self.acknowledged, |&seq| seq.max(self.acknowledged)))
+            Ok(self
+                .cursors
+                .get(name)
+                .map_or(self.acknowledged, |&seq| seq.max(self.acknowledged)))
         } else {
             Err(AckError::UnknownCollector(name.to_owned()))
         }
     }
 
     fn release(&mut self) {
-        let cursors = self.limits.collectors.iter().filter_map(|name| self.cursor(name).ok());
+        let cursors = self
+            .limits
+            .collectors
+            .iter()
+            .filter_map(|name| self.cursor(name).ok());
         self.acknowledged = cursors.min().unwrap_or(0).max(self.acknowledged);
         let newest = self.retained.keys().max().copied();
         self.retained.retain(|&seq, _| seq > self.acknowledged);
@@ -191,7 +214,14 @@ pub fn view(windows: &Windows) -> View {
     let last = windows.last_seq();
     let listing = |after| {
         let listing = windows.list(after, ListBounds::default());
-        (listing.windows.iter().map(|entry| (entry.seq, entry.bytes)).collect(), listing.lost_windows)
+        (
+            listing
+                .windows
+                .iter()
+                .map(|entry| (entry.seq, entry.bytes))
+                .collect(),
+            listing.lost_windows,
+        )
     };
     let (taken, acknowledged_for_all) = {
         let index = windows.index.lock();
@@ -199,11 +229,17 @@ pub fn view(windows: &Windows) -> View {
     };
     View {
         listings: (0..last + 2).map(listing).collect(),
-        got: (0..last + 2).map(|seq| windows.get(seq).map(|window| window.seq())).collect(),
+        got: (0..last + 2)
+            .map(|seq| windows.get(seq).map(|window| window.seq()))
+            .collect(),
         contained: (0..last + 2).map(|seq| windows.contains(seq)).collect(),
         last,
         newest: windows.newest().map(|window| window.seq()),
-        untaken: windows.untaken().iter().map(|window| window.seq()).collect(),
+        untaken: windows
+            .untaken()
+            .iter()
+            .map(|window| window.seq())
+            .collect(),
         unreported: windows.unreported_lost(last + 1),
         statistics: windows.statistics(),
         acknowledged: COLLECTORS.map(|name| windows.acknowledged(name)).to_vec(),

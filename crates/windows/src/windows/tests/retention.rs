@@ -30,12 +30,19 @@ fn on_a_full_disk_everything_stays_as_it_is() {
     let full = std::io::ErrorKind::StorageFull;
     let writer = |seq| windows.write(&head(seq, ClosedBy::Read, 0)).unwrap();
     assert_eq!(writer(7).commit().unwrap_err().kind(), full);
-    assert_eq!(windows.acknowledge(2, None), Err(AckError::NotWritten(full)));
+    assert_eq!(
+        windows.acknowledge(2, None),
+        Err(AckError::NotWritten(full))
+    );
     assert!(!windows.drop_oldest());
     windows.set_taken(3);
     for windows in [&windows, &open(directory.path())] {
         assert_eq!(
-            (numbers(windows), windows.untaken().len(), windows.last_seq()),
+            (
+                numbers(windows),
+                windows.untaken().len(),
+                windows.last_seq()
+            ),
             ((1..=6).collect(), 6, 6)
         );
     }
@@ -49,7 +56,9 @@ fn on_a_full_disk_everything_stays_as_it_is() {
 fn a_list_ends_at_its_bounds_and_has_one_window_at_least() {
     let directory = directory();
     let windows = open(directory.path());
-    let bytes: Vec<u64> = (1..=4).map(|seq| commit(&windows, seq, 10).entry.bytes).collect();
+    let bytes: Vec<u64> = (1..=4)
+        .map(|seq| commit(&windows, seq, 10).entry.bytes)
+        .collect();
     for (after, most, bytes, expected) in [
         (0, 9, u64::MAX, 1..=4),
         (0, 2, u64::MAX, 1..=2),
@@ -57,10 +66,26 @@ fn a_list_ends_at_its_bounds_and_has_one_window_at_least() {
         (1, 9, bytes[1] + bytes[2] - 1, 2..=2),
         (3, 9, 1, 4..=4),
     ] {
-        let listed = windows.list(after, ListBounds { windows: most, bytes }).windows;
-        assert!(listed.iter().map(|entry| entry.seq).eq(expected.clone()), "{expected:?}: {listed:?}");
+        let listed = windows
+            .list(
+                after,
+                ListBounds {
+                    windows: most,
+                    bytes,
+                },
+            )
+            .windows;
+        assert!(
+            listed.iter().map(|entry| entry.seq).eq(expected.clone()),
+            "{expected:?}: {listed:?}"
+        );
     }
-    assert!(windows.list(u64::MAX, ListBounds::default()).windows.is_empty());
+    assert!(
+        windows
+            .list(u64::MAX, ListBounds::default())
+            .windows
+            .is_empty()
+    );
 }
 
 #[test]
@@ -74,13 +99,23 @@ fn only_configured_collectors_acknowledge() {
         collectors: vec!["a".into(), "b".into()],
         ..RetentionLimits::default()
     });
-    assert_eq!(windows.acknowledge(9, Some("a")), Err(AckError::Beyond { newest: 1 }));
+    assert_eq!(
+        windows.acknowledge(9, Some("a")),
+        Err(AckError::Beyond { newest: 1 })
+    );
     windows.acknowledge(1, Some("a")).unwrap();
     assert_eq!(
-        (windows.acknowledged("a"), windows.acknowledged("b"), numbers(&windows)),
+        (
+            windows.acknowledged("a"),
+            windows.acknowledged("b"),
+            numbers(&windows)
+        ),
         (Ok(1), Ok(0), vec![1])
     );
-    windows.set_limits(RetentionLimits { collectors: vec!["a".into()], ..RetentionLimits::default() });
+    windows.set_limits(RetentionLimits {
+        collectors: vec!["a".into()],
+        ..RetentionLimits::default()
+    });
     assert_eq!(numbers(&windows), [0; 0], "no other collector has to");
 }
 
@@ -104,12 +139,19 @@ fn over_the_budget_the_oldest_of_all_probes_goes_and_each_newest_stays() {
     check(0, &[3], &[5]);
     let store = limited(0);
     // All named collectors have acknowledged these windows.
-    assert_eq!((store.of("a").statistics().lost, store.of("b").statistics().lost), (0, 0));
+    assert_eq!(
+        (
+            store.of("a").statistics().lost,
+            store.of("b").statistics().lost
+        ),
+        (0, 0)
+    );
     assert_eq!(store.of("b").get(2).unwrap_err(), Missing::Outlived);
     assert_eq!(store.statistics()["b"], store.of("b").statistics());
 }
 
-/// A client that reads slowly keeps at most the budget on the disk, and loses nothing that is retained.
+/// A client that reads slowly keeps at most the budget on the disk, and loses nothing that is
+/// retained.
 #[test]
 fn slow_readers_keep_no_more_than_the_budget() {
     const LARGE: usize = 10_000;
@@ -123,13 +165,29 @@ fn slow_readers_keep_no_more_than_the_budget() {
     readers.iter().for_each(|reader| store.readers.add(reader));
     let readable = || {
         store.enforce();
-        readers.iter().map(|reader| reader.chunk(0, 0).is_ok()).collect::<Vec<_>>()
+        readers
+            .iter()
+            .map(|reader| reader.chunk(0, 0).is_ok())
+            .collect::<Vec<_>>()
     };
-    windows.set_limits(RetentionLimits { retain: 2, ..RetentionLimits::default() });
-    assert_eq!(readers.iter().map(|reader| reader.held()).collect::<Vec<_>>(), [size, size, 0, 0]);
+    windows.set_limits(RetentionLimits {
+        retain: 2,
+        ..RetentionLimits::default()
+    });
+    assert_eq!(
+        readers
+            .iter()
+            .map(|reader| reader.held())
+            .collect::<Vec<_>>(),
+        [size, size, 0, 0]
+    );
     assert_eq!(readable(), [true; 4]);
     commit(&windows, 5, LARGE);
-    assert_eq!(readable(), [false, true, true, true], "the file that was opened first is given up");
+    assert_eq!(
+        readable(),
+        [false, true, true, true],
+        "the file that was opened first is given up"
+    );
     assert_eq!(numbers(&windows), [4, 5]);
 }
 
@@ -151,12 +209,27 @@ fn damaged_windows_and_sums_count_and_what_is_damaged_goes_first() {
         let rows = rows(1, bytes as usize / 12);
         let (direction, map, content) = (Direction::Ingress, "m".to_owned(), PartContent::Sum);
         let (metric, ages) = (None, Vec::new());
-        vec![BaselinePart { direction, map, metric, content, through: 4, layout, rows, ages, dropped: 0 }]
+        vec![BaselinePart {
+            direction,
+            map,
+            metric,
+            content,
+            through: 4,
+            layout,
+            rows,
+            ages,
+            dropped: 0,
+        }]
     };
 
-    // Four windows are kept. The probe's limit and the limit of all probes count the same bytes, and so does the
-    // daemon after a restart.
-    let limit = |bytes| windows.set_limits(RetentionLimits { bytes, ..RetentionLimits::default() });
+    // Four windows are kept. The probe's limit and the limit of all probes count the same bytes,
+    // and so does the daemon after a restart.
+    let limit = |bytes| {
+        windows.set_limits(RetentionLimits {
+            bytes,
+            ..RetentionLimits::default()
+        })
+    };
     limit(4 * size);
     assert_eq!(kept(&windows), 4);
     limit(4 * size - 1);
@@ -168,10 +241,22 @@ fn damaged_windows_and_sums_count_and_what_is_damaged_goes_first() {
     };
     assert_eq!(kept(&enforce(3 * size)), 3);
     let windows = enforce(3 * size - 1);
-    assert_eq!((numbers(&windows), kept(&windows), windows.statistics().lost), (vec![3, 4], 2, 2));
-    windows.write_baseline((5, 7), &sums(2 * size), Durable::Now).unwrap();
-    windows.set_limits(RetentionLimits { bytes: 3 * size, ..RetentionLimits::default() });
-    assert_eq!(numbers(&windows), [4], "the sums are no smaller than two windows");
+    assert_eq!(
+        (numbers(&windows), kept(&windows), windows.statistics().lost),
+        (vec![3, 4], 2, 2)
+    );
+    windows
+        .write_baseline((5, 7), &sums(2 * size), Durable::Now)
+        .unwrap();
+    windows.set_limits(RetentionLimits {
+        bytes: 3 * size,
+        ..RetentionLimits::default()
+    });
+    assert_eq!(
+        numbers(&windows),
+        [4],
+        "the sums are no smaller than two windows"
+    );
     windows.forget_baseline(7);
     commit(&windows, 5, 64);
     assert_eq!(numbers(&windows), [4, 5], "the sums are gone");
@@ -189,7 +274,10 @@ fn a_removed_probe_leaves_nothing_and_nobody_brings_it_back() {
     let writer = windows.write(&head(3, ClosedBy::Read, 0)).unwrap();
     let refused = all.remove("p", |_| Err("the record could not be removed"));
     assert!(refused.is_err());
-    assert_eq!((numbers(&windows), bodies(directory.path()).len()), (vec![1, 2], 1));
+    assert_eq!(
+        (numbers(&windows), bodies(directory.path()).len()),
+        (vec![1, 2], 1)
+    );
     let Ok(()) = all.remove("p", |change| {
         windows.database.commit(Durable::Now, true, change).unwrap();
         Ok::<(), Infallible>(())
@@ -203,8 +291,8 @@ fn a_removed_probe_leaves_nothing_and_nobody_brings_it_back() {
     }
 }
 
-/// A page needs only the sums of a window: the window is removed with the next one, and displaces no window
-/// that others wait for.
+/// A page needs only the sums of a window: the window is removed with the next one, and displaces
+/// no window that others wait for.
 #[test]
 fn windows_of_pages_take_nothing_from_collectors() {
     let directory = directory();
@@ -214,29 +302,45 @@ fn windows_of_pages_take_nothing_from_collectors() {
         collectors: vec!["a".to_owned()],
         ..RetentionLimits::default()
     });
-    let page = |seq| windows.write(&head(seq, ClosedBy::Page, 0)).unwrap().commit().unwrap();
+    let page = |seq| {
+        windows
+            .write(&head(seq, ClosedBy::Page, 0))
+            .unwrap()
+            .commit()
+            .unwrap()
+    };
     commit(&windows, 1, 1);
     commit(&windows, 2, 1);
     for seq in 3..9 {
         page(seq);
-        assert_eq!((numbers(&windows), windows.newest().unwrap().entry.seq), (vec![1, 2], seq));
+        assert_eq!(
+            (numbers(&windows), windows.newest().unwrap().entry.seq),
+            (vec![1, 2], seq)
+        );
         let statistics = windows.statistics();
-        assert_eq!((statistics.retained, statistics.newest, statistics.lost), (2, Some(2), 0));
+        assert_eq!(
+            (statistics.retained, statistics.newest, statistics.lost),
+            (2, Some(2), 0)
+        );
         assert_eq!(windows.get(seq - 1).is_ok(), seq == 3);
     }
     assert_eq!(windows.index.lock().all().0.len(), 3);
     commit(&windows, 9, 1);
-    assert_eq!((numbers(&windows), windows.statistics().lost), (vec![2, 9], 1));
+    assert_eq!(
+        (numbers(&windows), windows.statistics().lost),
+        (vec![2, 9], 1)
+    );
     page(10);
-    // The next daemon does not know why the window was closed, and keeps the window for all clients.
+    // The next daemon does not know why the window was closed, and keeps the window for all
+    // clients.
     let again = open(directory.path());
     assert_eq!((numbers(&again), again.last_seq()), (vec![2, 9, 10], 10));
     let again = again.get(10).unwrap().open().unwrap().head.closed_by;
     assert_eq!(again, ClosedBy::Request);
 }
 
-/// A holder reads each window, however fast collectors are. Clients do not see the windows that are kept only
-/// for a holder.
+/// A holder reads each window, however fast collectors are. Clients do not see the windows that are
+/// kept only for a holder.
 #[test]
 fn held_windows_stay_until_their_holders_have_used_them() {
     let directory = directory();
@@ -246,20 +350,40 @@ fn held_windows_stay_until_their_holders_have_used_them() {
     windows.hold("b", Some(0));
     windows.acknowledge(3, None).unwrap();
     let next = |windows: &Windows, seq| windows.next_after(seq).map(|entry| entry.seq);
-    assert_eq!((numbers(&windows), windows.statistics().retained, windows.untaken().len()), (vec![4], 1, 1));
-    assert_eq!((next(&windows, 0), next(&windows, 1), next(&windows, 4)), (Some(1), Some(2), None));
+    assert_eq!(
+        (
+            numbers(&windows),
+            windows.statistics().retained,
+            windows.untaken().len()
+        ),
+        (vec![4], 1, 1)
+    );
+    assert_eq!(
+        (next(&windows, 0), next(&windows, 1), next(&windows, 4)),
+        (Some(1), Some(2), None)
+    );
     windows.hold("b", Some(2));
-    assert_eq!((next(&windows, 0), numbers(&windows)), (Some(2), vec![4]), "a has used one window");
+    assert_eq!(
+        (next(&windows, 0), numbers(&windows)),
+        (Some(2), vec![4]),
+        "a has used one window"
+    );
     assert_eq!(windows.get(1).unwrap_err(), Missing::Acknowledged);
 
     // After a start, no window has a holder, and no removed window reappears.
     let again = open(directory.path());
-    assert_eq!((next(&again, 0), numbers(&again), again.statistics().lost), (Some(2), vec![4], 0));
+    assert_eq!(
+        (next(&again, 0), numbers(&again), again.statistics().lost),
+        (Some(2), vec![4], 0)
+    );
     again.hold("a", Some(3));
     assert_eq!((next(&again, 0), again.stored().len()), (Some(4), 1));
     again.acknowledge(4, None).unwrap();
     again.hold("a", None);
-    assert_eq!((next(&again, 0), again.newest().map(|newest| newest.seq())), (None, Some(4)));
+    assert_eq!(
+        (next(&again, 0), again.newest().map(|newest| newest.seq())),
+        (None, Some(4))
+    );
 }
 
 /// Limits remove acknowledged windows that a holder keeps, and these do not count as lost.
@@ -268,12 +392,22 @@ fn limits_remove_held_windows_that_no_client_needs() {
     let directory = directory();
     let windows = open(directory.path());
     let collectors = vec!["c".to_owned()];
-    windows.set_limits(RetentionLimits { retain: 3, collectors, ..RetentionLimits::default() });
+    windows.set_limits(RetentionLimits {
+        retain: 3,
+        collectors,
+        ..RetentionLimits::default()
+    });
     windows.hold("a", Some(0));
     for seq in 1..=5 {
         commit(&windows, seq, 1);
         windows.acknowledge(seq, Some("c")).unwrap();
     }
-    assert_eq!((windows.next_after(0).map(|entry| entry.seq), windows.statistics().lost), (Some(3), 0));
+    assert_eq!(
+        (
+            windows.next_after(0).map(|entry| entry.seq),
+            windows.statistics().lost
+        ),
+        (Some(3), 0)
+    );
     assert!(numbers(&windows).is_empty());
 }

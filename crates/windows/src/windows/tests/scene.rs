@@ -50,17 +50,30 @@ pub enum Operation {
 
 fn limits() -> impl Strategy<Value = RetentionLimits> {
     let bytes = prop_oneof![3 => Just(u64::MAX), 1 => 0_u64..20_000];
-    (1_usize..6, bytes, subsequence(&COLLECTORS[..2], 0..=2), any::<bool>()).prop_map(
-        |(retain, bytes, collectors, taken_counts)| {
-            let collectors = collectors.into_iter().map(str::to_owned).collect();
-            RetentionLimits { retain, bytes, collectors, taken_counts }
-        },
+    (
+        1_usize..6,
+        bytes,
+        subsequence(&COLLECTORS[..2], 0..=2),
+        any::<bool>(),
     )
+        .prop_map(|(retain, bytes, collectors, taken_counts)| {
+            let collectors = collectors.into_iter().map(str::to_owned).collect();
+            RetentionLimits {
+                retain,
+                bytes,
+                collectors,
+                taken_counts,
+            }
+        })
 }
 
 pub fn operation() -> impl Strategy<Value = Operation> {
     use Operation::*;
-    let closed_by = prop_oneof![Just(ClosedBy::Read), Just(ClosedBy::Request), Just(ClosedBy::Schedule)];
+    let closed_by = prop_oneof![
+        Just(ClosedBy::Read),
+        Just(ClosedBy::Request),
+        Just(ClosedBy::Schedule)
+    ];
     let skipped = prop_oneof![9 => Just(0_u64), 1 => 1_u64..3];
     // The largest bodies are stored as files.
     let size = prop_oneof![9 => 0_usize..60, 1 => 6_000_usize..7_000];
@@ -92,11 +105,22 @@ pub struct Scene {
 impl Scene {
     pub fn new(path: &Path) -> Self {
         let store = store(path);
-        Self { windows: store.of("p"), store, path: path.to_owned(), model: Model::default(), is_full: false }
+        Self {
+            windows: store.of("p"),
+            store,
+            path: path.to_owned(),
+            model: Model::default(),
+            is_full: false,
+        }
     }
 
     pub fn run(&mut self, operation: &Operation) {
-        let Self { windows, model, is_full, .. } = self;
+        let Self {
+            windows,
+            model,
+            is_full,
+            ..
+        } = self;
         let is_full = *is_full;
         match operation {
             Operation::Full(is_full) => self.set_full(*is_full),
@@ -112,7 +136,11 @@ impl Scene {
                 self.model = Model::default();
                 self.set_full(is_full);
             }
-            Operation::Commit { skipped, size, closed_by } => {
+            Operation::Commit {
+                skipped,
+                size,
+                closed_by,
+            } => {
                 let result = write(windows, 1 + skipped, *size, *closed_by);
                 if is_full {
                     assert_eq!(result.unwrap_err().kind(), io::ErrorKind::StorageFull);
@@ -123,7 +151,11 @@ impl Scene {
             }
             Operation::Abandon => {
                 let head = head(windows.last_seq() + 1, ClosedBy::Read, 0);
-                drop(windows.write(&head).map(|mut writer| writer.rows(0, &rows(1, 9_000))));
+                drop(
+                    windows
+                        .write(&head)
+                        .map(|mut writer| writer.rows(0, &rows(1, 9_000))),
+                );
             }
             Operation::Take { pick } => {
                 let seq = pick % (model.last + 2);
@@ -164,11 +196,19 @@ impl Scene {
     /// Changes a byte of a body, and reads the window.
     fn damage(&mut self, pick: u64, byte: usize) {
         let candidates = self.model.files();
-        let Some(at) = usize::try_from(pick).unwrap_or_default().checked_rem(candidates.len()) else {
+        let Some(at) = usize::try_from(pick)
+            .unwrap_or_default()
+            .checked_rem(candidates.len())
+        else {
             return;
         };
         let seq = candidates[at];
-        let window = self.windows.get(seq).ok().or_else(|| self.windows.newest()).unwrap();
+        let window = self
+            .windows
+            .get(seq)
+            .ok()
+            .or_else(|| self.windows.newest())
+            .unwrap();
         if self.is_full {
             // The full disk has no room for the note that the window is damaged.
             return;
@@ -204,7 +244,10 @@ impl Scene {
             assert_eq!(reader.chunk(0, 0).unwrap(), Some(rows(seq, kept.size)));
         }
         let of = self.windows.index.lock().all().0;
-        assert_eq!(bodies(&self.path).len(), of.iter().filter(|(_, is_file)| *is_file).count());
+        assert_eq!(
+            bodies(&self.path).len(),
+            of.iter().filter(|(_, is_file)| *is_file).count()
+        );
     }
 }
 
@@ -227,7 +270,13 @@ pub fn damage(directory: &Path, window: &StoredWindow, byte: usize) {
 /// Gives a window another body, without a change of its row.
 pub fn put_body(directory: &Path, window: &StoredWindow, bytes: &[u8]) {
     let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    tamper(directory, &format!("UPDATE windows SET body = x'{digits}' WHERE id = {}", window.id));
+    tamper(
+        directory,
+        &format!(
+            "UPDATE windows SET body = x'{digits}' WHERE id = {}",
+            window.id
+        ),
+    );
 }
 
 fn expect_commit(model: &mut Model, step: u64, size: usize, closed_by: ClosedBy) {
@@ -236,7 +285,15 @@ fn expect_commit(model: &mut Model, step: u64, size: usize, closed_by: ClosedBy)
     let mut encoder = Encoder::new(io::sink(), &head(seq, closed_by, lost)).unwrap();
     encoder.rows(0, &rows(seq, size)).unwrap();
     let bytes = encoder.finish().unwrap().1;
-    model.commit(seq, Kept { size, bytes, closed_by, taken: false });
+    model.commit(
+        seq,
+        Kept {
+            size,
+            bytes,
+            closed_by,
+            taken: false,
+        },
+    );
 }
 
 fn write(windows: &Arc<Windows>, step: u64, size: usize, closed_by: ClosedBy) -> io::Result<()> {

@@ -49,8 +49,7 @@ fn rows_of() -> impl Strategy<Value = BTreeMap<u32, u64>> {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let closed_by =
-        prop_oneof![6 => Just(ClosedBy::Schedule), 1 => Just(ClosedBy::Read), 2 => Just(ClosedBy::Page)];
+    let closed_by = prop_oneof![6 => Just(ClosedBy::Schedule), 1 => Just(ClosedBy::Read), 2 => Just(ClosedBy::Page)];
     let bytes = prop_oneof![2 => Just(u64::MAX), 1 => 0_u64..60_000];
     prop_oneof![
         20 => (rows_of(), closed_by, 10_usize..60)
@@ -68,7 +67,9 @@ fn event() -> impl Strategy<Value = Event> {
 /// The head of a window with a sum, and with another metric, whose help each replacement changes.
 fn sum_head(seq: u64, closed_by: ClosedBy, sum: &Accumulator, replacements: u32) -> WindowHead {
     let mut head = head(seq, closed_by, 0);
-    let [of_sum, other] = &mut head.metrics[..] else { unreachable!() };
+    let [of_sum, other] = &mut head.metrics[..] else {
+        unreachable!()
+    };
     of_sum.layout = Arc::clone(sum.layout());
     of_sum.dropped = seq / 2;
     other.temporality = Temporality::Window;
@@ -80,7 +81,8 @@ fn empty_sum() -> Accumulator {
     Accumulator::new(layout(MapKind::Hash, None), &MergeRules::default()).unwrap()
 }
 
-/// A probe with one sum, the sums of all its windows, and windows of the same numbers with whole sums in another store.
+/// A probe with one sum, the sums of all its windows, and windows of the same numbers with whole
+/// sums in another store.
 struct Scene {
     directory: TempDir,
     windows: Arc<Windows>,
@@ -116,8 +118,16 @@ impl Scene {
     fn run(&mut self, event: &Event) {
         let last = self.windows.last_seq();
         match event {
-            Event::Window { rows, closed_by: ClosedBy::Schedule, bound } => self.window(rows, *bound),
-            Event::Window { rows, closed_by, bound } => {
+            Event::Window {
+                rows,
+                closed_by: ClosedBy::Schedule,
+                bound,
+            } => self.window(rows, *bound),
+            Event::Window {
+                rows,
+                closed_by,
+                bound,
+            } => {
                 self.add(rows, *bound);
                 self.write(*closed_by);
             }
@@ -142,21 +152,34 @@ impl Scene {
                 self.windows = open(self.directory.path());
                 self.windows.set_limits(self.limits.clone());
                 self.whole.1 = open(self.whole.0.path());
-                self.whole.1.set_limits(RetentionLimits { bytes: u64::MAX, ..self.limits.clone() });
+                self.whole.1.set_limits(RetentionLimits {
+                    bytes: u64::MAX,
+                    ..self.limits.clone()
+                });
                 self.resume();
             }
             Event::Acknowledge(pick) => {
                 let seq = pick % (last + 1);
-                [&self.windows, &self.whole.1].iter().for_each(|w| w.acknowledge(seq, None).unwrap());
+                [&self.windows, &self.whole.1]
+                    .iter()
+                    .for_each(|w| w.acknowledge(seq, None).unwrap());
             }
             Event::Take(pick) => {
-                [&self.windows, &self.whole.1].iter().for_each(|w| w.set_taken(pick % (last + 1)));
+                [&self.windows, &self.whole.1]
+                    .iter()
+                    .for_each(|w| w.set_taken(pick % (last + 1)));
             }
             Event::Limits { retain, bytes } => {
-                self.limits =
-                    RetentionLimits { retain: *retain, bytes: *bytes, ..RetentionLimits::default() };
+                self.limits = RetentionLimits {
+                    retain: *retain,
+                    bytes: *bytes,
+                    ..RetentionLimits::default()
+                };
                 self.windows.set_limits(self.limits.clone());
-                let by_number = RetentionLimits { retain: *retain, ..RetentionLimits::default() };
+                let by_number = RetentionLimits {
+                    retain: *retain,
+                    ..RetentionLimits::default()
+                };
                 self.whole.1.set_limits(by_number);
             }
             Event::DropOldest => {
@@ -176,7 +199,10 @@ impl Scene {
     fn add(&mut self, rows: &BTreeMap<u32, u64>, bound: usize) {
         let table = RawTable {
             keys: rows.keys().flat_map(|key| key.to_le_bytes()).collect(),
-            values: rows.values().flat_map(|number| number.to_le_bytes()).collect(),
+            values: rows
+                .values()
+                .flat_map(|number| number.to_le_bytes())
+                .collect(),
             inner: Vec::new(),
         };
         let seq = self.windows.last_seq() + 1;
@@ -188,7 +214,10 @@ impl Scene {
     fn written(&self, closed_by: ClosedBy) -> std::io::Result<(Arc<StoredWindow>, bool)> {
         let (sum, seq) = (&self.sum, self.windows.last_seq() + 1);
         let mut head = self.head(seq, closed_by);
-        let changes = self.windows.base_of_changes().and_then(|since| Some((since, sum.changes(since)?)));
+        let changes = self
+            .windows
+            .base_of_changes()
+            .and_then(|since| Some((since, sum.changes(since)?)));
         let Some((since, changes)) = changes else {
             let mut writer = self.windows.write(&head)?;
             writer.rows(0, sum.table())?;
@@ -220,17 +249,23 @@ impl Scene {
     /// Continues with the sum in the newest window.
     fn resume(&mut self) {
         self.sum = empty_sum();
-        let Some(base) = self.windows.base(None).unwrap() else { return };
+        let Some(base) = self.windows.base(None).unwrap() else {
+            return;
+        };
         for part in base.parts {
             self.sum.add_of(&part.rows, &part.layout, part.through, 0);
             self.sum.set_ages(&part.ages);
         }
         let (head, rows, ages) = &self.sums[&base.through];
         let layout = &head.metrics[0].layout;
-        assert_eq!((self.sum.layout(), self.sum.table(), self.sum.ages()), (layout, rows, &ages[..]));
+        assert_eq!(
+            (self.sum.layout(), self.sum.table(), self.sum.ages()),
+            (layout, rows, &ages[..])
+        );
     }
 
-    /// Checks that each window is read as if it had the whole sum, and that the store keeps no needless window.
+    /// Checks that each window is read as if it had the whole sum, and that the store keeps no
+    /// needless window.
     fn check(&self, reads: impl Fn(u64) -> bool) {
         let listed = self.windows.stored();
         let is_read = |(window, form): &&(Arc<StoredWindow>, Form)| {
@@ -239,24 +274,41 @@ impl Scene {
         for (window, _) in listed.iter().filter(is_read) {
             let (head, rows, ages) = &self.sums[&window.seq()];
             let reader = window.open().unwrap();
-            assert_eq!(*reader.head, WindowHead { closed_by: reader.head.closed_by, ..head.clone() });
+            assert_eq!(
+                *reader.head,
+                WindowHead {
+                    closed_by: reader.head.closed_by,
+                    ..head.clone()
+                }
+            );
             let as_stored = window.open_as_stored().unwrap();
             assert_eq!(as_stored.head.metrics, head.metrics);
             assert_eq!(reader.table(0).unwrap(), *rows, "window {}", window.seq());
-            assert_eq!(reader.table(reader.head.place_of_ages(0)).unwrap(), ages_as_rows(ages));
+            assert_eq!(
+                reader.table(reader.head.place_of_ages(0)).unwrap(),
+                ages_as_rows(ages)
+            );
         }
         let all: u64 = listed.iter().map(|(window, _)| window.entry.bytes).sum();
         let index = self.windows.index.lock();
         assert_eq!(index.bytes(), all);
         let (together, bytes, _) = index.together();
         assert!(together <= 64, "{together}");
-        let page = index.newest().filter(|newest| newest.closed_by == ClosedBy::Page);
-        assert!(all <= self.limits.bytes || all == bytes || page.is_some(), "{all} bytes, {bytes} together");
+        let page = index
+            .newest()
+            .filter(|newest| newest.closed_by == ClosedBy::Page);
+        assert!(
+            all <= self.limits.bytes || all == bytes || page.is_some(),
+            "{all} bytes, {bytes} together"
+        );
         drop(index);
         if self.limits.bytes == u64::MAX {
             let newest = numbers(&self.windows).into_iter().rev();
             let as_before = numbers(&self.whole.1).into_iter().rev();
-            assert!(newest.zip(as_before).all(|(own, other)| own == other), "entries leave lists as before");
+            assert!(
+                newest.zip(as_before).all(|(own, other)| own == other),
+                "entries leave lists as before"
+            );
         }
     }
 }
@@ -274,42 +326,70 @@ proptest! {
 
 #[test]
 fn there_is_a_whole_sum_every_64_windows() {
-    let mut scene = Scene { age: 1_000, ..Scene::new() };
+    let mut scene = Scene {
+        age: 1_000,
+        ..Scene::new()
+    };
     for seq in 0..200_u32 {
-        let rows = if seq == 0 { (0..600).map(|key| (key, 1)).collect() } else { [(seq, 1), (7, 1)].into() };
+        let rows = if seq == 0 {
+            (0..600).map(|key| (key, 1)).collect()
+        } else {
+            [(seq, 1), (7, 1)].into()
+        };
         scene.window(&rows, 600);
     }
     scene.check(|_| true);
     assert_eq!(scene.changes, 200 - 4);
     // Acknowledged windows are removed once no window builds on them.
     scene.run(&Event::Acknowledge(130));
-    let kept =
-        |scene: &Scene| scene.windows.stored().iter().map(|(window, _)| window.seq()).collect::<Vec<_>>();
+    let kept = |scene: &Scene| {
+        scene
+            .windows
+            .stored()
+            .iter()
+            .map(|(window, _)| window.seq())
+            .collect::<Vec<_>>()
+    };
     assert_eq!((numbers(&scene.windows)[0], kept(&scene)[0]), (131, 129));
     scene.run(&Event::Acknowledge(200));
     assert_eq!(kept(&scene), (193..=200).collect::<Vec<_>>());
 }
 
-/// The sum has 30,000 keys, and each window has 300 of them. The descriptions of the metrics are larger than that.
+/// The sum has 30,000 keys, and each window has 300 of them. The descriptions of the metrics are
+/// larger than that.
 #[test]
 fn a_window_takes_little_more_than_what_changed() {
     let mut scene = Scene::new();
     let rows = |keys: &mut dyn Iterator<Item = u32>| keys.map(|key| (key, 1_500)).collect();
-    let whole = Event::Window { rows: rows(&mut (0..30_000)), closed_by: ClosedBy::Schedule, bound: 30_000 };
+    let whole = Event::Window {
+        rows: rows(&mut (0..30_000)),
+        closed_by: ClosedBy::Schedule,
+        bound: 30_000,
+    };
     scene.run(&whole);
     let sum = scene.windows.newest().unwrap().entry.bytes;
     for seq in 0..3 {
-        let descriptions = serde_json::to_vec(&scene.head(2, ClosedBy::Schedule)).unwrap().len();
+        let descriptions = serde_json::to_vec(&scene.head(2, ClosedBy::Schedule))
+            .unwrap()
+            .len();
         assert!(descriptions > 300 * (4 + 8));
         let rows = rows(&mut (0..300).map(|key| key * 97 + seq));
-        scene.run(&Event::Window { rows, closed_by: ClosedBy::Schedule, bound: 30_000 });
+        scene.run(&Event::Window {
+            rows,
+            closed_by: ClosedBy::Schedule,
+            bound: 30_000,
+        });
         let bytes = scene.windows.newest().unwrap().entry.bytes;
         let changed = 300 * (4 + 8);
-        assert!(bytes * 10 <= changed * 12, "{bytes} bytes of {sum} for {changed} that changed");
+        assert!(
+            bytes * 10 <= changed * 12,
+            "{bytes} bytes of {sum} for {changed} that changed"
+        );
     }
 }
 
-/// With a damaged window, only the windows that build on it are lost: the next window has whole sums.
+/// With a damaged window, only the windows that build on it are lost: the next window has whole
+/// sums.
 #[test]
 fn a_damaged_window_takes_those_along_that_build_on_it() {
     let mut scene = Scene::new();
@@ -320,7 +400,10 @@ fn a_damaged_window_takes_those_along_that_build_on_it() {
         open(&scene, seq).unwrap();
     }
     for seq in [5, 4, 6] {
-        assert!(matches!(open(&scene, seq), Err(WindowError::Damaged(_))), "{seq}");
+        assert!(
+            matches!(open(&scene, seq), Err(WindowError::Damaged(_))),
+            "{seq}"
+        );
     }
     assert_eq!(numbers(&scene.windows), [1, 2, 3]);
     assert_eq!(scene.windows.base_of_changes(), None);

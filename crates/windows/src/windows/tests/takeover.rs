@@ -35,7 +35,12 @@ fn taken_over(files: &[(&str, Vec<u8>)]) -> (TempDir, Result<Arc<Windows>, std::
 
 #[test]
 fn every_form_of_a_file_becomes_what_it_meant() {
-    let mut state = SeriesState { first: 1, last: 9, acknowledged: 4, ..SeriesState::default() };
+    let mut state = SeriesState {
+        first: 1,
+        last: 9,
+        acknowledged: 4,
+        ..SeriesState::default()
+    };
     state.collectors.insert("a".into(), 6);
     state.lost.add(2, 4);
     let (directory, windows) = taken_over(&[
@@ -54,10 +59,24 @@ fn every_form_of_a_file_becomes_what_it_meant() {
     let windows = windows.unwrap();
     assert_eq!((numbers(&windows), windows.last_seq()), (vec![6, 7], 9));
     let statistics = windows.statistics();
-    assert_eq!((statistics.lost, statistics.damaged), (4, 2), "2, 5, 8, 9; 5 and 9 are damaged");
+    assert_eq!(
+        (statistics.lost, statistics.damaged),
+        (4, 2),
+        "2, 5, 8, 9; 5 and 9 are damaged"
+    );
     assert_eq!(windows.index.lock().taken(), [6]);
-    let damaged: Vec<_> = windows.stored().into_iter().filter(|(_, form)| *form == Form::Damaged).collect();
-    assert_eq!(damaged.iter().map(|(window, _)| window.seq()).collect::<Vec<_>>(), [5, 9]);
+    let damaged: Vec<_> = windows
+        .stored()
+        .into_iter()
+        .filter(|(_, form)| *form == Form::Damaged)
+        .collect();
+    assert_eq!(
+        damaged
+            .iter()
+            .map(|(window, _)| window.seq())
+            .collect::<Vec<_>>(),
+        [5, 9]
+    );
     assert_eq!(windows.body(&damaged[0].0).unwrap(), b"half");
     assert_eq!(
         [1, 4, 5].map(|seq| windows.get(seq).unwrap_err()),
@@ -65,7 +84,16 @@ fn every_form_of_a_file_becomes_what_it_meant() {
     );
     assert_eq!(windows.index.lock().state.collectors["a"], 6);
     for (seq, size) in [(6, 3), (7, 9_000)] {
-        assert_eq!(windows.get(seq).unwrap().open().unwrap().chunk(0, 0).unwrap(), Some(rows(seq, size)));
+        assert_eq!(
+            windows
+                .get(seq)
+                .unwrap()
+                .open()
+                .unwrap()
+                .chunk(0, 0)
+                .unwrap(),
+            Some(rows(seq, size))
+        );
     }
     assert_eq!(bodies(directory.path()).len(), 1);
     commit(&windows, 10, 1);
@@ -74,7 +102,10 @@ fn every_form_of_a_file_becomes_what_it_meant() {
 
 #[test]
 fn the_newest_acknowledged_window_and_a_baseline_keep_the_sums() {
-    let baseline = fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/src/windows/tests/golden/baseline-2"));
+    let baseline = fs::read(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/src/windows/tests/golden/baseline-2"
+    ));
     let (_directory, windows) = taken_over(&[
         ("8.acked", body(8, 3)),
         ("9.12.baseline", baseline.unwrap()),
@@ -85,18 +116,26 @@ fn the_newest_acknowledged_window_and_a_baseline_keep_the_sums() {
     assert_eq!(windows.newest().unwrap().seq(), 8);
     assert_eq!(windows.base(Some(12)).unwrap().unwrap().through, 8);
     assert_eq!(windows.base(Some(12)).unwrap().unwrap().parts.len(), 3);
-    assert_eq!(windows.base(Some(3)).unwrap().unwrap().parts.len(), 2, "those of window 8");
+    assert_eq!(
+        windows.base(Some(3)).unwrap().unwrap().parts.len(),
+        2,
+        "those of window 8"
+    );
 }
 
 #[test]
 fn a_state_of_a_later_version_is_left_alone() {
     let later = r#"{"version":9,"first":1}"#;
-    let digest: String = sha2::Digest::finalize(<sha2::Sha256 as sha2::Digest>::new_with_prefix(later))
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let digest: String =
+        sha2::Digest::finalize(<sha2::Sha256 as sha2::Digest>::new_with_prefix(later))
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
     let state = format!("{later}\n{{\"sha256\":\"{digest}\"}}\n").into_bytes();
     let (_directory, windows) = taken_over(&[("1.window", body(1, 1)), ("state.json", state)]);
     let error = windows.unwrap_err().to_string();
-    assert!(error.contains("state.json") && error.contains("format 9"), "{error}");
+    assert!(
+        error.contains("state.json") && error.contains("format 9"),
+        "{error}"
+    );
 }

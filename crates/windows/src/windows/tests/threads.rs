@@ -19,7 +19,10 @@ fn write(windows: &Arc<Windows>, seq: u64) -> u64 {
 fn a_reader_gets_all_of_a_window_or_hears_that_it_has_gone() {
     let directory = directory();
     let windows = open(directory.path());
-    windows.set_limits(RetentionLimits { retain: 4, ..RetentionLimits::default() });
+    windows.set_limits(RetentionLimits {
+        retain: 4,
+        ..RetentionLimits::default()
+    });
     let reported = thread::scope(|scope| {
         let writer = scope.spawn(|| (1..=WINDOWS).map(|seq| write(&windows, seq)).sum::<u64>());
         for reader in 0..3 {
@@ -33,7 +36,9 @@ fn a_reader_gets_all_of_a_window_or_hears_that_it_has_gone() {
                         .and_then(|entry| windows.get(entry.seq).ok());
                     for window in [listed, windows.newest()].into_iter().flatten() {
                         match window.open() {
-                            Ok(read) => assert_eq!(read.chunk(0, 0).unwrap(), Some(rows(window.seq(), 20))),
+                            Ok(read) => {
+                                assert_eq!(read.chunk(0, 0).unwrap(), Some(rows(window.seq(), 20)))
+                            }
                             Err(error) => assert!(matches!(error, WindowError::Gone), "{error}"),
                         }
                         if reader == 0 {
@@ -51,6 +56,12 @@ fn a_reader_gets_all_of_a_window_or_hears_that_it_has_gone() {
     assert_eq!(statistics.damaged, 0);
     assert_eq!(windows.last_seq(), WINDOWS);
     let found = open(directory.path());
-    assert_eq!((found.statistics(), numbers(&found)), (statistics, numbers(&windows)));
-    assert_eq!(reported + windows.unreported_lost(WINDOWS + 1), statistics.lost);
+    assert_eq!(
+        (found.statistics(), numbers(&found)),
+        (statistics, numbers(&windows))
+    );
+    assert_eq!(
+        reported + windows.unreported_lost(WINDOWS + 1),
+        statistics.lost
+    );
 }

@@ -17,17 +17,27 @@ impl Ledger {
 
     fn compare(&mut self, list: &List) -> Result<()> {
         let (name, seqs) = (self.name, list.seqs());
-        ensure!(seqs.is_sorted(), "{name}: the list is not in order: {seqs:?}");
+        ensure!(
+            seqs.is_sorted(),
+            "{name}: the list is not in order: {seqs:?}"
+        );
         let acknowledged = self.acknowledged;
         if let Some(back) = seqs.iter().find(|seq| **seq <= acknowledged) {
-            bail!("{name}: window {back} is back; windows up to {acknowledged} were acknowledged: {seqs:?}");
+            bail!(
+                "{name}: window {back} is back; windows up to {acknowledged} were acknowledged: {seqs:?}"
+            );
         }
         let limit = match &self.instance {
             Some(instance) => instance.kind.retain.unwrap_or(32),
             // The limits of a deleted probe are not known here.
             None => 1,
         };
-        let gone: Vec<u64> = self.windows.keys().copied().filter(|seq| !seqs.contains(seq)).collect();
+        let gone: Vec<u64> = self
+            .windows
+            .keys()
+            .copied()
+            .filter(|seq| !seqs.contains(seq))
+            .collect();
         for seq in gone {
             let is_oldest = seqs.first().is_some_and(|first| seq < *first);
             ensure!(
@@ -43,14 +53,25 @@ impl Ledger {
     /// Compares the number of lost windows: those that are neither listed nor acknowledged.
     fn compare_lost(&mut self, list: &List) -> Result<()> {
         let (name, seqs) = (self.name, list.seqs());
-        let last = seqs.last().copied().unwrap_or(self.newest.max(self.acknowledged));
+        let last = seqs
+            .last()
+            .copied()
+            .unwrap_or(self.newest.max(self.acknowledged));
         let missing = (last - self.acknowledged.min(last)).saturating_sub(seqs.len() as u64);
-        let is_exact =
-            !self.is_free && self.instance.as_ref().is_some_and(|instance| instance.kind.retain.is_some());
+        let is_exact = !self.is_free
+            && self
+                .instance
+                .as_ref()
+                .is_some_and(|instance| instance.kind.retain.is_some());
         if self.perhaps_acknowledged > self.acknowledged || !is_exact {
-            // Windows that were acknowledged after all, or taken by a client, are missing and not lost.
+            // Windows that were acknowledged after all, or taken by a client, are missing and not
+            // lost.
             let hidden = self.lost.unwrap_or(list.lost);
-            ensure!(list.lost <= hidden + missing, "{name}: {} are said to be lost of {missing}", list.lost);
+            ensure!(
+                list.lost <= hidden + missing,
+                "{name}: {} are said to be lost of {missing}",
+                list.lost
+            );
             return Ok(());
         }
         match self.lost {
@@ -61,7 +82,11 @@ impl Ledger {
                 self.acknowledged
             ),
             None => {
-                ensure!(list.lost >= missing, "{name}: {} are said to be lost, not {missing}", list.lost);
+                ensure!(
+                    list.lost >= missing,
+                    "{name}: {} are said to be lost, not {missing}",
+                    list.lost
+                );
                 self.lost = Some(list.lost - missing);
             }
         }
@@ -74,7 +99,10 @@ impl Ledger {
         for (number, window) in &self.windows {
             let answer = client.try_get(*number)?;
             if answer.status == 404
-                && self.instance.as_ref().is_some_and(|instance| instance.kind.has_interval)
+                && self
+                    .instance
+                    .as_ref()
+                    .is_some_and(|instance| instance.kind.has_interval)
             {
                 // The list decides: the clock may have closed other windows meanwhile.
                 continue;
@@ -86,7 +114,11 @@ impl Ledger {
                 answer.status,
                 answer.text()
             );
-            ensure!(answer.body == window.body, "{}: window {number} has another content", self.name);
+            ensure!(
+                answer.body == window.body,
+                "{}: window {number} has another content",
+                self.name
+            );
         }
         if self.acknowledged > 0 {
             let answer = client.try_get(self.acknowledged)?;

@@ -5,7 +5,11 @@ fn part(node: &str, end: &str, metrics: &Value) -> NodePart {
         { "name": "flows", "merge": { "last": "max", "first": "min" } }, { "name": "state", "merge": "or" } ] } });
     let document = json!({ "node": node, "window": { "seq": 3, "start": "2026-11-22T10:00:00Z", "end": end },
         "ingress": metrics, "egress": {} });
-    NodePart { node: node.to_owned(), document, status: Some(json!({ "config": config })) }
+    NodePart {
+        node: node.to_owned(),
+        document,
+        status: Some(json!({ "config": config })),
+    }
 }
 
 #[test]
@@ -21,13 +25,33 @@ fn documents_add_up_by_the_rules_of_each_metric() {
         "state": { "type": "array", "entries": [{ "key": 0, "value": 2 }, { "key": 1, "value": 4 }] },
         "per_cpu": { "type": "percpu_array", "entries": [{ "key": 0, "value": [1, 2, 3] }] },
         "only_here": { "type": "queue", "entries": [{ "value": 7 }] } });
-    let merged =
-        merge("p", vec![part("b", "2026-11-22T10:00:20Z", &b), part("a", "2026-11-22T10:00:10Z", &a)]);
-    assert_eq!(merged["window"], json!({ "start": "2026-11-22T10:00:00Z", "end": "2026-11-22T10:00:20Z" }));
+    let merged = merge(
+        "p",
+        vec![
+            part("b", "2026-11-22T10:00:20Z", &b),
+            part("a", "2026-11-22T10:00:10Z", &a),
+        ],
+    );
+    assert_eq!(
+        merged["window"],
+        json!({ "start": "2026-11-22T10:00:00Z", "end": "2026-11-22T10:00:20Z" })
+    );
     let ingress = &merged["ingress"];
-    assert_eq!(ingress["flows"]["entries"], json!([flows("x", u64::MAX, 8, 20), flows("y", 5, 1, 2)]));
-    assert_eq!((&ingress["flows"]["full"], ingress["flows"].get("max_entries")), (&json!(true), None));
-    assert_eq!(ingress["state"]["entries"], json!([{ "key": 0, "value": 7 }, { "key": 1, "value": 4 }]));
+    assert_eq!(
+        ingress["flows"]["entries"],
+        json!([flows("x", u64::MAX, 8, 20), flows("y", 5, 1, 2)])
+    );
+    assert_eq!(
+        (
+            &ingress["flows"]["full"],
+            ingress["flows"].get("max_entries")
+        ),
+        (&json!(true), None)
+    );
+    assert_eq!(
+        ingress["state"]["entries"],
+        json!([{ "key": 0, "value": 7 }, { "key": 1, "value": 4 }])
+    );
     assert_eq!(ingress["per_cpu"]["entries"][0]["value"], json!([2, 4, 3]));
     assert_eq!(ingress["only_here"]["entries"], json!([{ "value": 7 }]));
     assert_eq!(merged["nodes"][1]["node"], "b");
@@ -37,33 +61,57 @@ fn documents_add_up_by_the_rules_of_each_metric() {
 fn flags_of_tcp_are_those_of_all_daemons() {
     let flows = |flags: Value| json!({ "flows": { "type": "hash", "entries": [{ "key": 1, "value": { "TCP_FLAGS": flags } }] } });
     let merged = |a, b| {
-        let parts = [("a", "1", a), ("b", "2", b)].map(|(node, end, flags)| part(node, end, &flows(flags)));
+        let parts =
+            [("a", "1", a), ("b", "2", b)].map(|(node, end, flags)| part(node, end, &flows(flags)));
         merge("p", parts.into())["ingress"]["flows"]["entries"][0]["value"]["TCP_FLAGS"].clone()
     };
     assert_eq!(merged(json!("SYN|ACK"), json!("FIN|ACK")), "FIN|SYN|ACK");
-    assert_eq!((merged(json!(0), json!("SYN")), merged(json!(0), json!(0))), (json!("SYN"), json!(0)));
+    assert_eq!(
+        (merged(json!(0), json!("SYN")), merged(json!(0), json!(0))),
+        (json!("SYN"), json!(0))
+    );
 }
 
 #[test]
 fn queues_are_appended() {
     let queue = |value: u64| json!({ "q": { "type": "queue", "entries": [{ "value": value }] } });
     let parts = vec![part("a", "1", &queue(1)), part("b", "2", &queue(1))];
-    assert_eq!(merge("p", parts)["ingress"]["q"]["entries"], json!([{ "value": 1 }, { "value": 1 }]));
+    assert_eq!(
+        merge("p", parts)["ingress"]["q"]["entries"],
+        json!([{ "value": 1 }, { "value": 1 }])
+    );
 }
 
 #[test]
 fn sums_go_on_where_64_bits_end() {
     let part = |node: &str, value: &str| {
-        let metrics = format!(r#"{{"v":{{"type":"array","entries":[{{"key":0,"value":{value}}}]}}}}"#);
+        let metrics =
+            format!(r#"{{"v":{{"type":"array","entries":[{{"key":0,"value":{value}}}]}}}}"#);
         part(node, node, &exact::parse(metrics.as_bytes()).unwrap())
     };
     for (values, expected) in [
-        (["9223372036854775813", "9223372036854775813", "9223372036854775813"], "27670116110564327439"),
-        (["-9223372036854775808", "-1", "-18446744073709551616"], "-27670116110564327425"),
-        (["340282366920938463463374607431768211455", "1", "0"], "340282366920938463463374607431768211455"),
+        (
+            [
+                "9223372036854775813",
+                "9223372036854775813",
+                "9223372036854775813",
+            ],
+            "27670116110564327439",
+        ),
+        (
+            ["-9223372036854775808", "-1", "-18446744073709551616"],
+            "-27670116110564327425",
+        ),
+        (
+            ["340282366920938463463374607431768211455", "1", "0"],
+            "340282366920938463463374607431768211455",
+        ),
         (["18446744073709551616", "-1", "1"], "18446744073709551616"),
     ] {
-        let parts = ["a", "b", "c"].into_iter().zip(values).map(|(node, value)| part(node, value));
+        let parts = ["a", "b", "c"]
+            .into_iter()
+            .zip(values)
+            .map(|(node, value)| part(node, value));
         let merged = merge("p", parts.collect());
         let text = exact::written(merged["ingress"]["v"]["entries"].to_string());
         assert_eq!(text, format!(r#"[{{"key":0,"value":{expected}}}]"#));
@@ -97,5 +145,8 @@ fn fields_join_by_what_they_mean() {
         part
     };
     let merged = merge("p", vec![part("a"), part("b")]);
-    assert_eq!(merged["ingress"]["v"]["entries"][0]["value"], json!({ "to": 80, "port": 160 }));
+    assert_eq!(
+        merged["ingress"]["v"]["entries"][0]["value"],
+        json!({ "to": 80, "port": 160 })
+    );
 }

@@ -4,16 +4,31 @@ use twinprobe_ebpf_common::finding::Stage;
 use super::*;
 
 fn report(map: &str, kind: &'static str, adds: bool, deletes: bool) -> MapReport {
-    MapReport { map: map.into(), kind: kind.into(), max_entries: 8, adds, deletes }
+    MapReport {
+        map: map.into(),
+        kind: kind.into(),
+        max_entries: 8,
+        adds,
+        deletes,
+    }
 }
 
 fn proposal(maps: &[MapReport]) -> ProposedDirection {
     let maps = maps.iter().map(ProposedMap::new).collect();
-    ProposedDirection { direction: Direction::Ingress, hook: "xdp", maps }
+    ProposedDirection {
+        direction: Direction::Ingress,
+        hook: "xdp",
+        maps,
+    }
 }
 
 fn propose(program: &str) -> Propose {
-    Propose { program: program.into(), interface: "eth0".into(), hook: None, entry: None }
+    Propose {
+        program: program.into(),
+        interface: "eth0".into(),
+        hook: None,
+        entry: None,
+    }
 }
 
 #[test]
@@ -56,22 +71,37 @@ ingress:
 
 #[test]
 fn a_refused_metric_is_left_out_with_its_reason() {
-    let maps = [report("filled", "hash", false, false), report("a", "array", false, false)];
+    let maps = [
+        report("filled", "hash", false, false),
+        report("a", "array", false, false),
+    ];
     let mut directions = [proposal(&maps)];
     let finding = |field: &str| Finding::new(Stage::Load, field, "its key\nis too large");
     assert!(!leave_out(&mut directions, &[finding("ingress.source")]));
-    assert!(!leave_out(&mut directions, &[finding("ingress.metrics[1].map")]));
-    assert!(leave_out(&mut directions, &[finding("ingress.metrics[0].map")]));
+    assert!(!leave_out(
+        &mut directions,
+        &[finding("ingress.metrics[1].map")]
+    ));
+    assert!(leave_out(
+        &mut directions,
+        &[finding("ingress.metrics[0].map")]
+    ));
     let text = propose("p.o").text(&directions);
-    assert!(text.ends_with("source_file: p.o\n    # Without a: its key is too large\n"), "{text}");
+    assert!(
+        text.ends_with("source_file: p.o\n    # Without a: its key is too large\n"),
+        "{text}"
+    );
     yaml_serde::from_str::<ConfigDocument>(&text).unwrap();
 }
 
 #[test]
 fn names_are_those_of_probes() {
-    for (file, expected) in
-        [("x/xdp_prog.bpf.o", "xdp_prog"), ("3.c", "3"), (".c", UNNAMED), ("ü.c", UNNAMED)]
-    {
+    for (file, expected) in [
+        ("x/xdp_prog.bpf.o", "xdp_prog"),
+        ("3.c", "3"),
+        (".c", UNNAMED),
+        ("ü.c", UNNAMED),
+    ] {
         assert_eq!(name(Path::new(file)), expected, "{file}");
     }
 }
@@ -81,10 +111,17 @@ fn names_are_those_of_probes() {
 fn the_refusal_of_a_hook_that_the_program_is_for_is_shown() {
     let tried = |direction, hook, message: &str| {
         let finding = Finding::new(Stage::Load, "ingress.source", message);
-        let problem = Problem { errors: vec![finding], ..Problem::default() };
+        let problem = Problem {
+            errors: vec![finding],
+            ..Problem::default()
+        };
         let error = ClientError::Refused(Box::new(problem));
         let sources = Box::default();
-        TriedHook { direction, hook, result: Err(CommandError::Probe { error, sources }) }
+        TriedHook {
+            direction,
+            hook,
+            result: Err(CommandError::Probe { error, sources }),
+        }
     };
     let elsewhere = "see is in SEC(\"tc\"), and the hook xdp runs other programs";
     for (xdp, tc, is_for_tc, expected) in [
@@ -93,9 +130,15 @@ fn the_refusal_of_a_hook_that_the_program_is_for_is_shown() {
         ("no xdp", "no tc", false, "no xdp"),
         ("no xdp", "no tc", true, "no tc"),
     ] {
-        let both = [tried(Direction::Ingress, "xdp", xdp), tried(Direction::Ingress, "tc", tc)];
+        let both = [
+            tried(Direction::Ingress, "xdp", xdp),
+            tried(Direction::Ingress, "tc", tc),
+        ];
         match chosen(both.into(), is_for_tc).err() {
-            Some(CommandError::Probe { error: ClientError::Refused(problem), .. }) => {
+            Some(CommandError::Probe {
+                error: ClientError::Refused(problem),
+                ..
+            }) => {
                 assert_eq!(problem.errors[0].message, expected);
             }
             other => panic!("{other:?}"),

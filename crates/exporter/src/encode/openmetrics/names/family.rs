@@ -1,8 +1,9 @@
 //! The families of samples, and the names that a family may have.
 //!
-//! Several probes, or both directions of one, can have metrics of the same name: the metrics share a family and
-//! differ by the labels `probe` and `direction`. The specification reserves further names for a counter and for a
-//! histogram. If another family has one of these names, both families are `unknown`, which reserves none.
+//! Several probes, or both directions of one, can have metrics of the same name: the metrics share
+//! a family and differ by the labels `probe` and `direction`. The specification reserves further
+//! names for a counter and for a histogram. If another family has one of these names, both families
+//! are `unknown`, which reserves none.
 
 use std::collections::{HashMap, HashSet};
 
@@ -57,8 +58,8 @@ pub struct Family {
     /// The name of the family's samples; for a counter it ends in [`TOTAL`].
     pub name: String,
     pub kind: FamilyKind,
-    /// The members: the place of a series, and the place of a value in that series. No two members have the same probe and
-    /// direction.
+    /// The members: the place of a series, and the place of a value in that series. No two members
+    /// have the same probe and direction.
     pub members: Vec<(usize, usize)>,
 }
 
@@ -81,11 +82,13 @@ impl Family {
 }
 
 fn claims(base: &str, kind: &str) -> impl Iterator<Item = String> {
-    FamilyKind::suffixes(kind).iter().map(move |suffix| format!("{base}{suffix}"))
+    FamilyKind::suffixes(kind)
+        .iter()
+        .map(move |suffix| format!("{base}{suffix}"))
 }
 
-/// Returns the type of the samples of one value. A sum of numbers that are never negative is a counter. For live
-/// numbers, only the name says whether they are counts.
+/// Returns the type of the samples of one value. A sum of numbers that are never negative is a
+/// counter. For live numbers, only the name says whether they are counts.
 pub fn kind(series: &MetricSeries, value: &FamilySamples) -> FamilyKind {
     let (temporality, samples) = (series.metric.temporality, &series.samples);
     let counter = value.counts && is_total(&value.family);
@@ -106,13 +109,21 @@ fn is_total(name: &str) -> bool {
 
 /// Returns the name of the samples of this type. The name of a counter's samples ends in [`TOTAL`].
 pub fn sample_name(kind: FamilyKind, value: &FamilySamples) -> String {
-    let ending = if kind == FamilyKind::Counter && !is_total(&value.family) { TOTAL } else { "" };
+    let ending = if kind == FamilyKind::Counter && !is_total(&value.family) {
+        TOTAL
+    } else {
+        ""
+    };
     format!("{}{ending}", value.family)
 }
 
-/// Returns the families of all series except [`sums`], in the order of their first samples. Also returns the members without a
-/// family: their name is in `reserved`, or the family already has a member of their probe and direction.
-pub fn families(all: &[&MetricSeries], reserved: &HashSet<String>) -> (Vec<Family>, Vec<(usize, usize)>) {
+/// Returns the families of all series except [`sums`], in the order of their first samples. Also
+/// returns the members without a family: their name is in `reserved`, or the family already has a
+/// member of their probe and direction.
+pub fn families(
+    all: &[&MetricSeries],
+    reserved: &HashSet<String>,
+) -> (Vec<Family>, Vec<(usize, usize)>) {
     let mut families: Vec<Family> = Vec::new();
     let mut by_name: HashMap<String, usize> = HashMap::new();
     let mut members = HashSet::new();
@@ -122,8 +133,8 @@ pub fn families(all: &[&MetricSeries], reserved: &HashSet<String>) -> (Vec<Famil
         for (index, value) in series.samples.values.iter().enumerate() {
             let kind = kind(series, value);
             let name = sample_name(kind, value);
-            // Two values can need the same name: members whose names differ in illegal characters only, or a metric
-            // with the name that another metric and its member make together.
+            // Two values can need the same name: members whose names differ in illegal characters
+            // only, or a metric with the name that another metric and its member make together.
             if !members.insert((name.clone(), &*series.labels)) {
                 nameless.push((at, index));
                 continue;
@@ -136,18 +147,28 @@ pub fn families(all: &[&MetricSeries], reserved: &HashSet<String>) -> (Vec<Famil
                 }
             } else {
                 by_name.insert(name.clone(), families.len());
-                families.push(Family { name, kind, members: vec![(at, index)] });
+                families.push(Family {
+                    name,
+                    kind,
+                    members: vec![(at, index)],
+                });
             }
         }
     }
 
     let mut owners: HashMap<String, usize> = HashMap::new();
-    for claim in families.iter().flat_map(Family::claims).chain(reserved.iter().cloned()) {
+    for claim in families
+        .iter()
+        .flat_map(Family::claims)
+        .chain(reserved.iter().cloned())
+    {
         *owners.entry(claim).or_default() += 1;
     }
     // A family that becomes `unknown` claims fewer names, so that one pass is enough.
     for family in &mut families {
-        let shares = family.claims().any(|claim| owners.get(&claim).is_some_and(|count| *count > 1));
+        let shares = family
+            .claims()
+            .any(|claim| owners.get(&claim).is_some_and(|count| *count > 1));
         if shares && family.kind != FamilyKind::Gauge {
             family.kind = FamilyKind::Unknown;
         }
@@ -178,15 +199,33 @@ mod tests {
 
     fn series(probe: &str, name: &str, temporality: Temporality) -> MetricSeries {
         let (key, value) = (Layout::unsigned(4), Layout::unsigned(1));
-        let layout = TableLayout { kind: MapKind::Hash, key, value, slots: 1, inner: None };
+        let layout = TableLayout {
+            kind: MapKind::Hash,
+            key,
+            value,
+            slots: 1,
+            inner: None,
+        };
         let metric = Metric::example(name, layout).with(|head| head.temporality = temporality);
-        MetricSeries::new(probe, &BTreeMap::new(), &[], &Arc::new(metric), Arc::default())
+        MetricSeries::new(
+            probe,
+            &BTreeMap::new(),
+            &[],
+            &Arc::new(metric),
+            Arc::default(),
+        )
     }
 
     fn kinds(all: &[MetricSeries], own: &str) -> (Vec<(String, FamilyKind)>, usize) {
         let all: Vec<&MetricSeries> = all.iter().collect();
         let (families, nameless) = families(&all, &reserved(own));
-        (families.into_iter().map(|family| (family.name, family.kind)).collect(), nameless.len())
+        (
+            families
+                .into_iter()
+                .map(|family| (family.name, family.kind))
+                .collect(),
+            nameless.len(),
+        )
     }
 
     #[test]
@@ -209,13 +248,27 @@ mod tests {
     fn a_name_is_taken_once() {
         let live = |probe, name| series(probe, name, Temporality::Live);
         let (families, nameless) = kinds(&[live("p", "a"), live("q", "a"), live("p", "a")], "");
-        assert_eq!((families, nameless), (vec![("a".into(), FamilyKind::Gauge)], 1), "of one probe, once");
+        assert_eq!(
+            (families, nameless),
+            (vec![("a".into(), FamilyKind::Gauge)], 1),
+            "of one probe, once"
+        );
         let window = series("q", "a_total", Temporality::Window);
         let (families, _) = kinds(&[live("p", "a_total"), window], "");
-        assert_eq!(families, [("a_total".into(), FamilyKind::Unknown)], "their types differ");
+        assert_eq!(
+            families,
+            [("a_total".into(), FamilyKind::Unknown)],
+            "their types differ"
+        );
         let (families, _) = kinds(&[live("p", "a_total"), live("p", "a")], "");
-        let expected = [("a_total".into(), FamilyKind::Unknown), ("a".into(), FamilyKind::Gauge)];
-        assert_eq!(families, expected, "a counter a_total would reserve the name a");
+        let expected = [
+            ("a_total".into(), FamilyKind::Unknown),
+            ("a".into(), FamilyKind::Gauge),
+        ];
+        assert_eq!(
+            families, expected,
+            "a counter a_total would reserve the name a"
+        );
         let (families, nameless) = kinds(&[live("p", "up")], "# TYPE up gauge\nup 1\n");
         assert_eq!((families, nameless), (vec![], 1), "the page has it already");
     }

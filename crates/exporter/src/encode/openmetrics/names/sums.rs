@@ -1,6 +1,6 @@
-//! The sums of histograms. A histogram does not tell the sum of the counted values. A program may keep the sum beside
-//! the histogram (`TP_HISTOGRAM_SUM` of `twinprobe.h`). That sum is a metric with one number; its name is the
-//! histogram's name with the ending `_sum`.
+//! The sums of histograms. A histogram does not tell the sum of the counted values. A program may
+//! keep the sum beside the histogram (`TP_HISTOGRAM_SUM` of `twinprobe.h`). That sum is a metric
+//! with one number; its name is the histogram's name with the ending `_sum`.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,8 @@ use crate::encode::openmetrics::series::MetricSeries;
 /// The ending of the name of a sum.
 const SUM: &str = "_sum";
 
-/// Returns the place of each histogram's sum, by the place of the histogram. Histograms without a sum are left out.
+/// Returns the place of each histogram's sum, by the place of the histogram. Histograms without a
+/// sum are left out.
 pub fn sums(all: &[&MetricSeries]) -> HashMap<usize, usize> {
     let place = |series: &MetricSeries, name: &str| (series.labels.clone(), name.to_owned());
     let candidates: HashMap<_, _> = all
@@ -20,7 +21,10 @@ pub fn sums(all: &[&MetricSeries]) -> HashMap<usize, usize> {
         .filter(|(_, series)| is_number(series))
         .map(|(at, series)| (place(series, &series.original.name), at))
         .collect();
-    let histograms = all.iter().enumerate().filter(|(_, series)| series.samples.is_histogram);
+    let histograms = all
+        .iter()
+        .enumerate()
+        .filter(|(_, series)| series.samples.is_histogram);
     histograms
         .filter_map(|(at, series)| {
             let sum = *candidates.get(&place(series, &format!("{}{SUM}", series.original.name)))?;
@@ -33,12 +37,19 @@ pub fn sums(all: &[&MetricSeries]) -> HashMap<usize, usize> {
         .collect()
 }
 
-/// Tells whether the metric is one number without a sign, or an array whose values add up to such a number.
+/// Tells whether the metric is one number without a sign, or an array whose values add up to such a
+/// number.
 fn is_number(series: &MetricSeries) -> bool {
-    let [value] = &series.samples.values[..] else { return false };
+    let [value] = &series.samples.values[..] else {
+        return false;
+    };
     let family = series.metric.layout.kind.family();
     let is_flat = matches!(family, MapFamily::Array | MapFamily::Global) && value.arrays.is_empty();
-    is_flat && value.counts && !series.samples.is_histogram && !series.is_limited() && series.cpus() == 1
+    is_flat
+        && value.counts
+        && !series.samples.is_histogram
+        && !series.is_limited()
+        && series.cpus() == 1
 }
 
 #[cfg(test)]
@@ -50,13 +61,36 @@ mod tests {
     use super::*;
     use crate::metric::Metric;
 
-    fn series(probe: &str, name: &str, render: Option<Render>, temporality: Temporality) -> MetricSeries {
-        let (key, value) = (Layout::unsigned(4), Layout { render, ..Layout::unsigned(8) });
-        let layout = TableLayout { kind: MapKind::PercpuArray, key, value, slots: 2, inner: None };
+    fn series(
+        probe: &str,
+        name: &str,
+        render: Option<Render>,
+        temporality: Temporality,
+    ) -> MetricSeries {
+        let (key, value) = (
+            Layout::unsigned(4),
+            Layout {
+                render,
+                ..Layout::unsigned(8)
+            },
+        );
+        let layout = TableLayout {
+            kind: MapKind::PercpuArray,
+            key,
+            value,
+            slots: 2,
+            inner: None,
+        };
         let metric = Metric::example(name, layout).with(|head| {
             (head.agg, head.temporality) = (Some(Aggregation::Sum), temporality);
         });
-        MetricSeries::new(probe, &Default::default(), &[], &Arc::new(metric), Arc::default())
+        MetricSeries::new(
+            probe,
+            &Default::default(),
+            &[],
+            &Arc::new(metric),
+            Arc::default(),
+        )
     }
 
     #[test]

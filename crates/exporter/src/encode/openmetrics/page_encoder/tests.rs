@@ -5,11 +5,17 @@ use twinprobe_ebpf_common::{Direction, MapKind, TableLayout};
 use super::*;
 use crate::encode::openmetrics::samples::tests::record;
 
-/// Returns a page about one hash of pairs, and the number of times that its rows are asked for. Keys have padding.
+/// Returns a page about one hash of pairs, and the number of times that its rows are asked for.
+/// Keys have padding.
 fn page(keys: &[&[u8]], own: &str) -> (String, usize) {
     let key = record(2, &["a"]);
-    let layout =
-        TableLayout { kind: MapKind::Hash, key, value: record(2, &["x", "y"]), slots: 1, inner: None };
+    let layout = TableLayout {
+        kind: MapKind::Hash,
+        key,
+        value: record(2, &["x", "y"]),
+        slots: 1,
+        inner: None,
+    };
     let metric = Arc::new(Metric::example("m", layout));
     let (mut page, mut out, mut asked) = (PageEncoder::of_one(&Head::default()), Vec::new(), 0);
     page.skipped_before(4);
@@ -18,7 +24,14 @@ fn page(keys: &[&[u8]], own: &str) -> (String, usize) {
     while page.next_table(&mut out).is_some() {
         asked += 1;
         let (keys, values) = (keys.concat(), [1, 2].repeat(keys.len()));
-        page.rows(&RawTable { keys, values, ..RawTable::default() }, &mut out);
+        page.rows(
+            &RawTable {
+                keys,
+                values,
+                ..RawTable::default()
+            },
+            &mut out,
+        );
     }
     page.finish(&mut out);
     (String::from_utf8(out).expect("UTF-8"), asked)
@@ -40,7 +53,11 @@ fn a_table_of_many_families_is_asked_for_a_few_times() {
     };
     let metric = Arc::new(Metric::example("m", layout));
     let values: Vec<u8> = (0..ROWS * MEMBERS).map(|at| (at % 251) as u8).collect();
-    let table = RawTable { keys: (0..ROWS as u8).collect(), values, ..RawTable::default() };
+    let table = RawTable {
+        keys: (0..ROWS as u8).collect(),
+        values,
+        ..RawTable::default()
+    };
     // Both directions have a part in each family.
     for directions in [&[Direction::Ingress][..], &Direction::ALL] {
         let (mut page, mut out, mut asked) = (PageEncoder::of_one(&Head::default()), Vec::new(), 0);
@@ -63,7 +80,10 @@ fn a_table_of_many_families_is_asked_for_a_few_times() {
                 for row in 0..ROWS {
                     let number = (row * MEMBERS + member) % 251;
                     let labels = format!("{{probe=\"\",direction=\"{direction}\",a=\"{row}\"}}");
-                    assert_eq!(lines.next(), Some(&*format!("m_m{member}{labels} {number}")));
+                    assert_eq!(
+                        lines.next(),
+                        Some(&*format!("m_m{member}{labels} {number}"))
+                    );
                 }
             }
         }
@@ -72,8 +92,12 @@ fn a_table_of_many_families_is_asked_for_a_few_times() {
 
 /// Returns the label `a` of each sample of the family `m_x`.
 fn shown(text: &str) -> Vec<&str> {
-    let samples = text.lines().filter_map(|line| line.strip_prefix("m_x{")?.split_once(",a=\""));
-    samples.filter_map(|(_, rest)| Some(rest.split_once('"')?.0)).collect()
+    let samples = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("m_x{")?.split_once(",a=\""));
+    samples
+        .filter_map(|(_, rest)| Some(rest.split_once('"')?.0))
+        .collect()
 }
 
 #[test]
@@ -82,19 +106,31 @@ fn a_table_is_asked_for_once_for_each_family() {
     let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
     let mut lines = Vec::new();
     for (name, value) in [("x", 1), ("y", 2)] {
-        for key in ["a=\"7\"", "a=\"7\",padding=\"0x09\"", "a=\"8\",padding=\"0x01\""] {
-            lines.push(format!("m_{name}{{probe=\"\",direction=\"ingress\",{key}}} {value}"));
+        for key in [
+            "a=\"7\"",
+            "a=\"7\",padding=\"0x09\"",
+            "a=\"8\",padding=\"0x01\"",
+        ] {
+            lines.push(format!(
+                "m_{name}{{probe=\"\",direction=\"ingress\",{key}}} {value}"
+            ));
         }
     }
     lines.push("twinprobe_export_skipped_total 4".to_owned());
-    assert_eq!((samples, asked), (lines.iter().map(String::as_str).collect(), 2));
+    assert_eq!(
+        (samples, asked),
+        (lines.iter().map(String::as_str).collect(), 2)
+    );
     assert!(text.ends_with("# EOF\n"), "{text}");
 }
 
 #[test]
 fn a_table_without_families_is_counted_once() {
     let (text, asked) = page(&[&[7, 0]], "# TYPE m_x gauge\n# TYPE m_y gauge\n");
-    assert!(text.contains("twinprobe_export_skipped_total 6\n"), "{text}");
+    assert!(
+        text.contains("twinprobe_export_skipped_total 6\n"),
+        "{text}"
+    );
     assert_eq!(asked, 1, "its rows had to be counted");
 }
 

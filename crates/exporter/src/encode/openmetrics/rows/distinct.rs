@@ -1,5 +1,5 @@
-//! The removal of repeated rows. Different keys have different labels. Only a walk over a live trie may meet a key twice:
-//! it starts again when a program deletes the key that the walk has reached.
+//! The removal of repeated rows. Different keys have different labels. Only a walk over a live trie
+//! may meet a key twice: it starts again when a program deletes the key that the walk has reached.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -12,8 +12,8 @@ use crate::encode::openmetrics::series::MetricSeries;
 /// The keys that one walk over a table has met so far.
 #[derive(Debug, Default)]
 pub struct WalkedKeys {
-    /// The hash functions. Two hashes with random keys represent a key. A collision would lose a sample, and packets can
-    /// choose their keys.
+    /// The hash functions. Two hashes with random keys represent a key. A collision would lose a
+    /// sample, and packets can choose their keys.
     hashers: [RandomState; 2],
     keys: HashSet<[u64; 2]>,
 }
@@ -26,15 +26,21 @@ impl WalkedKeys {
         (!kind.has_keys() || kind.family() == MapFamily::Trie && is_live).then(Self::default)
     }
 
-    /// Returns the rows whose keys are new, and the number of the other rows. `rows` come from [`MetricSeries::prepare`].
+    /// Returns the rows whose keys are new, and the number of the other rows. `rows` come from
+    /// [`MetricSeries::prepare`].
     pub fn distinct<'a>(
         &mut self,
         series: &MetricSeries,
         rows: Cow<'a, RawTable>,
     ) -> (Cow<'a, RawTable>, usize) {
         let hash = |key: &[u8]| self.hashers.each_ref().map(|hasher| hasher.hash_one(key));
-        let hashes: Vec<_> = (0..series.len(&rows)).map(|row| hash(series.key(&rows, row))).collect();
-        let new: Vec<bool> = hashes.into_iter().map(|hashes| self.keys.insert(hashes)).collect();
+        let hashes: Vec<_> = (0..series.len(&rows))
+            .map(|row| hash(series.key(&rows, row)))
+            .collect();
+        let new: Vec<bool> = hashes
+            .into_iter()
+            .map(|hashes| self.keys.insert(hashes))
+            .collect();
         if new.iter().all(|new| *new) {
             return (rows, 0);
         }
@@ -59,15 +65,31 @@ mod tests {
 
     fn series(kind: MapKind, temporality: Temporality) -> MetricSeries {
         let (key, value) = (Layout::unsigned(2), Layout::unsigned(1));
-        let layout = TableLayout { kind, key, value, slots: 1, inner: None };
+        let layout = TableLayout {
+            kind,
+            key,
+            value,
+            slots: 1,
+            inner: None,
+        };
         let metric = Metric::example("m", layout).with(|head| head.temporality = temporality);
-        MetricSeries::new("p", &BTreeMap::new(), &[], &Arc::new(metric), Arc::default())
+        MetricSeries::new(
+            "p",
+            &BTreeMap::new(),
+            &[],
+            &Arc::new(metric),
+            Arc::default(),
+        )
     }
 
     #[test]
     fn of_keys_that_come_again_the_first_stays() {
         let series = series(MapKind::LpmTrie, Temporality::Live);
-        let rows = RawTable { keys: vec![1, 0, 2, 0, 1, 0], values: vec![10, 20, 30], ..RawTable::default() };
+        let rows = RawTable {
+            keys: vec![1, 0, 2, 0, 1, 0],
+            values: vec![10, 20, 30],
+            ..RawTable::default()
+        };
         let mut seen = WalkedKeys::for_walk(&series).expect("a live trie");
         let (distinct, duplicates) = seen.distinct(&series, Cow::Borrowed(&rows));
         assert_eq!(
@@ -85,7 +107,11 @@ mod tests {
             (MapKind::LpmTrie, Temporality::Window, false),
             (MapKind::LpmTrie, Temporality::Live, true),
         ] {
-            assert_eq!(WalkedKeys::for_walk(&series(kind, temporality)).is_some(), expected, "{kind:?}");
+            assert_eq!(
+                WalkedKeys::for_walk(&series(kind, temporality)).is_some(),
+                expected,
+                "{kind:?}"
+            );
         }
     }
 }

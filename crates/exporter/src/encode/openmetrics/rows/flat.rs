@@ -1,4 +1,5 @@
-//! The conversion of maps of maps to one table, whose keys are the outer key followed by the inner one.
+//! The conversion of maps of maps to one table, whose keys are the outer key followed by the inner
+//! one.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,7 +13,9 @@ const INNER: &str = "inner";
 
 /// Returns the metric of a map of maps as a metric of one table, and any other metric unchanged.
 pub fn flat(metric: &Arc<Metric>) -> Arc<Metric> {
-    let Some(inner) = &metric.layout.inner else { return Arc::clone(metric) };
+    let Some(inner) = &metric.layout.inner else {
+        return Arc::clone(metric);
+    };
     metric.cache().get(|| {
         let layout = Arc::new(layout(&metric.layout, inner));
         Metric::clone(metric).with(|head| head.layout = layout)
@@ -21,7 +24,9 @@ pub fn flat(metric: &Arc<Metric>) -> Arc<Metric> {
 
 /// Converts the rows of `metric` to rows of the metric that [`flat`] returns.
 pub fn flatten<'a>(metric: &Metric, table: Cow<'a, RawTable>) -> Cow<'a, RawTable> {
-    let Some(inner) = &metric.layout.inner else { return table };
+    let Some(inner) = &metric.layout.inner else {
+        return table;
+    };
     let mut rows = RawTable::default();
     for outer in table.rows(&metric.layout) {
         for row in outer.inner.into_iter().flat_map(|table| table.rows(inner)) {
@@ -51,7 +56,14 @@ fn layout(outer: &TableLayout, inner: &TableLayout) -> TableLayout {
     };
     members.push(member(INNER, outer.key.size, &inner.key));
     let size = outer.key.size + inner.key.size;
-    TableLayout { key: Layout { size, shape: Shape::Struct(members), render: None }, ..inner.clone() }
+    TableLayout {
+        key: Layout {
+            size,
+            shape: Shape::Struct(members),
+            render: None,
+        },
+        ..inner.clone()
+    }
 }
 
 #[cfg(test)]
@@ -70,14 +82,19 @@ mod tests {
             inner,
         };
         let inner = table(MapKind::Hash, None);
-        let metric = Arc::new(Metric::example("m", table(MapKind::HashOfMaps, Some(Arc::new(inner)))));
+        let metric = Arc::new(Metric::example(
+            "m",
+            table(MapKind::HashOfMaps, Some(Arc::new(inner))),
+        ));
         let rows = |keys: &[u8], values: &[u8]| RawTable {
             keys: keys.to_vec(),
             values: values.to_vec(),
             ..RawTable::default()
         };
-        let maps =
-            RawTable { inner: vec![rows(&[3, 4], &[30, 40]), rows(&[3], &[31])], ..rows(&[1, 2], &[0, 0]) };
+        let maps = RawTable {
+            inner: vec![rows(&[3, 4], &[30, 40]), rows(&[3], &[31])],
+            ..rows(&[1, 2], &[0, 0])
+        };
         let flattened = flatten(&metric, Cow::Owned(maps));
         assert_eq!(*flattened, rows(&[1, 3, 1, 4, 2, 3], &[30, 40, 31]));
         let flat = flat(&metric);

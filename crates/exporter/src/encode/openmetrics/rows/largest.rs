@@ -1,4 +1,5 @@
-//! The largest rows of a table that has more rows than its metric may show, and the sum of all other rows.
+//! The largest rows of a table that has more rows than its metric may show, and the sum of all
+//! other rows.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -32,8 +33,8 @@ pub struct Ranking {
 /// The totals of the rows that are not shown: one total, or one for each interface that keys name.
 type HiddenTotals = BTreeMap<Box<[u8]>, HiddenRows>;
 
-/// The total of the rows that are not shown. Each value of the samples has a list of numbers: one for each CPU and each
-/// item of its arrays.
+/// The total of the rows that are not shown. Each value of the samples has a list of numbers: one
+/// for each CPU and each item of its arrays.
 #[derive(Debug, Default)]
 struct HiddenRows {
     rows: usize,
@@ -56,16 +57,28 @@ impl Ranking {
             let size = size(series, rows, row);
             self.seen += 1;
             if self.rows.len() < series.samples.max_rows {
-                self.rows.push(Reverse((size, Reverse(self.seen), key.into(), value.into())));
+                self.rows.push(Reverse((
+                    size,
+                    Reverse(self.seen),
+                    key.into(),
+                    value.into(),
+                )));
                 continue;
             }
             match self.rows.peek_mut() {
                 Some(mut least) if least.0.0 < size => {
                     let interface = series.interface(&least.0.2).into();
-                    self.others.entry(interface).or_default().add(series, &least.0.3);
+                    self.others
+                        .entry(interface)
+                        .or_default()
+                        .add(series, &least.0.3);
                     *least = Reverse((size, Reverse(self.seen), key.into(), value.into()));
                 }
-                _ => self.others.entry(series.interface(key).into()).or_default().add(series, value),
+                _ => self
+                    .others
+                    .entry(series.interface(key).into())
+                    .or_default()
+                    .add(series, value),
             }
         }
     }
@@ -78,8 +91,9 @@ impl Ranking {
             rows.values.extend_from_slice(&value);
         }
         let labelled = self.others.into_iter();
-        let others =
-            labelled.map(|(interface, others)| (other_label(series, &rows, &interface), others)).collect();
+        let others = labelled
+            .map(|(interface, others)| (other_label(series, &rows, &interface), others))
+            .collect();
         Largest { rows, others }
     }
 }
@@ -115,7 +129,9 @@ impl HiddenRows {
             let mut at = 0;
             each_number(series, of, value, &mut |number| {
                 match numbers.get_mut(at) {
-                    Some(total) if !is_first => *total = of.join.join(of.leaf.kind, WIDTH, *total, number),
+                    Some(total) if !is_first => {
+                        *total = of.join.join(of.leaf.kind, WIDTH, *total, number)
+                    }
                     _ => numbers.push(number),
                 }
                 at += 1;
@@ -144,7 +160,8 @@ impl HiddenRows {
                 out.extend_from_slice(&start);
                 out.extend_from_slice(labels);
                 out.extend_from_slice(b"} ");
-                of.scale.push(out, (of.leaf.kind, of.leaf.size), *total, &series.context);
+                of.scale
+                    .push(out, (of.leaf.kind, of.leaf.size), *total, &series.context);
                 out.push(b'\n');
             });
         }
@@ -152,15 +169,24 @@ impl HiddenRows {
 }
 
 /// Calls `visit` with each number that a value has in its family.
-fn each_number(series: &MetricSeries, of: &FamilySamples, value: &[u8], visit: &mut impl FnMut(u128)) {
+fn each_number(
+    series: &MetricSeries,
+    of: &FamilySamples,
+    value: &[u8],
+    visit: &mut impl FnMut(u128),
+) {
     for slot in series.slots_of(value) {
-        each_item(&of.arrays, 0, &mut Vec::new(), &mut |_, base| visit(of.leaf.load(slot, base)));
+        each_item(&of.arrays, 0, &mut Vec::new(), &mut |_, base| {
+            visit(of.leaf.load(slot, base))
+        });
     }
 }
 
 /// Returns the sum of the numbers by which a row is ranked.
 fn size(series: &MetricSeries, rows: &RawTable, row: usize) -> i128 {
-    let Some(by) = series.samples.values.get(series.samples.by) else { return 0 };
+    let Some(by) = series.samples.values.get(series.samples.by) else {
+        return 0;
+    };
     let mut size = 0_i128;
     each_number(series, by, series.value(rows, row), &mut |bits| {
         let number = match by.leaf.kind {
@@ -173,8 +199,8 @@ fn size(series: &MetricSeries, rows: &RawTable, row: usize) -> i128 {
     size
 }
 
-/// Returns the label that represents all keys that are not shown; it follows the label of the interface. If a key has
-/// only one other label, that label gets a new value, and its name stays.
+/// Returns the label that represents all keys that are not shown; it follows the label of the
+/// interface. If a key has only one other label, that label gets a new value, and its name stays.
 fn other_label(series: &MetricSeries, rows: &RawTable, interface: &[u8]) -> String {
     let mut of_interface = Vec::new();
     series.interface_label(interface, &mut of_interface);
@@ -185,7 +211,11 @@ fn other_label(series: &MetricSeries, rows: &RawTable, interface: &[u8]) -> Stri
     let mut label = format!("{of_interface}{}{OTHER}", key.label);
     let is_text = matches!(
         key.plan,
-        Plan::Text { .. } | Plan::Scalar { kind: Scalar::Enum { .. } | Scalar::Ifindex, .. }
+        Plan::Text { .. }
+            | Plan::Scalar {
+                kind: Scalar::Enum { .. } | Scalar::Ifindex,
+                ..
+            }
     );
     if is_text {
         let mut decoder = Decoder::new(&series.context);
@@ -195,7 +225,10 @@ fn other_label(series: &MetricSeries, rows: &RawTable, interface: &[u8]) -> Stri
             series.key_labels(series.key(rows, row), &mut decoder, &mut text);
             taken.push(text);
         }
-        while taken.iter().any(|text| text.strip_suffix(b"\"") == Some(label.as_bytes())) {
+        while taken
+            .iter()
+            .any(|text| text.strip_suffix(b"\"") == Some(label.as_bytes()))
+        {
             label.push('_');
         }
     }

@@ -19,8 +19,11 @@ impl Generator<'_> {
             (Holds::Number, Holds::Number) => Holds::Number,
             _ => Holds::Nothing,
         };
-        for (holds, before) in
-            self.registers.iter_mut().zip(registers).chain(self.slots.iter_mut().zip(slots))
+        for (holds, before) in self
+            .registers
+            .iter_mut()
+            .zip(registers)
+            .chain(self.slots.iter_mut().zip(slots))
         {
             *holds = either(*holds, before);
         }
@@ -35,7 +38,9 @@ impl Generator<'_> {
         };
         for _ in 0..2 + self.random.below(4) {
             let pointers = self.holding(|holds| matches!(holds, Holds::Pointer(_)));
-            let (Some(one), Some(other)) = (self.random.pick(&pointers), self.random.pick(&pointers)) else {
+            let (Some(one), Some(other)) =
+                (self.random.pick(&pointers), self.random.pick(&pointers))
+            else {
                 continue;
             };
             let furthest = self.registers[usize::from(one)];
@@ -43,7 +48,11 @@ impl Generator<'_> {
             match self.random.below(4) {
                 0 if self.registers[usize::from(other)] == furthest => self.emit([mov(one, other)]),
                 1 if self.slots[index] == furthest => {
-                    self.emit([load(8, 1, 10, slot(index)), store(8, 10, slot(index), one), mov(one, 1)]);
+                    self.emit([
+                        load(8, 1, 10, slot(index)),
+                        store(8, 10, slot(index), one),
+                        mov(one, 1),
+                    ]);
                 }
                 2 if self.stores > 0 => {
                     self.stores -= 1;
@@ -64,14 +73,22 @@ impl Generator<'_> {
                 if self.stores == 0 {
                     return;
                 }
-                let (Some((one, _)), Some((other, _))) = (self.pointer(), self.pointer()) else { return };
+                let (Some((one, _)), Some((other, _))) = (self.pointer(), self.pointer()) else {
+                    return;
+                };
                 self.stores -= 1;
                 self.emit([mov(1, one), mov(2, other)]);
             }
             Subprogram::Puts => {
-                let Some((pointer, offset)) = self.pointer() else { return };
+                let Some((pointer, offset)) = self.pointer() else {
+                    return;
+                };
                 let index = self.random.below(SLOTS);
-                self.emit([mov(1, 10), add_imm(1, i32::from(slot(index))), mov(2, pointer)]);
+                self.emit([
+                    mov(1, 10),
+                    add_imm(1, i32::from(slot(index))),
+                    mov(2, pointer),
+                ]);
                 self.slots[index] = Holds::Pointer(offset);
             }
             _ => {
@@ -89,16 +106,28 @@ impl Generator<'_> {
     /// Lets `bpf_loop` call a function.
     pub(super) fn call_back(&mut self) {
         let writes = self.stores > 0 && self.random.one_in(3);
-        let subprogram = if writes { Subprogram::WritesThrough } else { Subprogram::TurnsRound };
+        let subprogram = if writes {
+            Subprogram::WritesThrough
+        } else {
+            Subprogram::TurnsRound
+        };
         self.stores -= usize::from(writes);
-        if self.slots[..3].iter().any(|holds| !matches!(holds, Holds::Pointer(_))) {
+        if self.slots[..3]
+            .iter()
+            .any(|holds| !matches!(holds, Holds::Pointer(_)))
+        {
             return;
         }
         let rounds = 1 + self.random.below(3) as i32;
         self.emit([mov_imm(1, rounds)]);
         self.calls.push((self.code.len(), subprogram, true));
         self.emit(load_function(2, 0));
-        self.emit([mov(3, 10), add_imm(3, i32::from(slot(0))), mov_imm(4, 0), call_helper(181)]);
+        self.emit([
+            mov(3, 10),
+            add_imm(3, i32::from(slot(0))),
+            mov_imm(4, 0),
+            call_helper(181),
+        ]);
         self.called();
         if !writes {
             let furthest = self.slots[..3].iter().map(|holds| match holds {

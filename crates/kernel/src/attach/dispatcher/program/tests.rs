@@ -1,4 +1,5 @@
-//! A model of the machine that runs the dispatcher's instructions, compared with a plain description of a dispatcher.
+//! A model of the machine that runs the dispatcher's instructions, compared with a plain
+//! description of a dispatcher.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -10,7 +11,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::admit::verdicts::Verdicts;
 
-/// The content of a register. Reading a register without content is an error, as it is to the verifier.
+/// The content of a register. Reading a register without content is an error, as it is to the
+/// verifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Value {
     Nothing,
@@ -61,8 +63,15 @@ impl Machine<'_> {
     /// The instructions of the function that begins at `start`.
     fn function(&self, start: usize) -> Range<usize> {
         let functions = &self.program.functions;
-        let index = functions.iter().position(|first| *first == start).expect("a function begins here");
-        start..functions.get(index + 1).copied().unwrap_or(self.program.instructions.len())
+        let index = functions
+            .iter()
+            .position(|first| *first == start)
+            .expect("a function begins here");
+        start
+            ..functions
+                .get(index + 1)
+                .copied()
+                .unwrap_or(self.program.instructions.len())
     }
 
     /// Runs a function to its end and returns R0. `context` is R1.
@@ -75,9 +84,16 @@ impl Machine<'_> {
         let mut run = BTreeSet::new();
         loop {
             assert!(run.insert(next), "instruction {next} runs again");
-            assert!(function.contains(&next), "instruction {next} is not in {function:?}");
+            assert!(
+                function.contains(&next),
+                "instruction {next} is not in {function:?}"
+            );
             let insn = self.program.instructions[next];
-            let (dst, src, imm) = (usize::from(insn.dst_reg()), usize::from(insn.src_reg()), insn.imm);
+            let (dst, src, imm) = (
+                usize::from(insn.dst_reg()),
+                usize::from(insn.src_reg()),
+                insn.imm,
+            );
             next += 1;
             let number = |register: usize| match registers[register] {
                 Value::Number(number) => number,
@@ -93,7 +109,8 @@ impl Machine<'_> {
                 }
                 0xb7 => registers[dst] = Value::Number(i64::from(imm) as u64),
                 0x04 => {
-                    registers[dst] = Value::Number(u64::from((number(dst) as u32).wrapping_add(imm as u32)));
+                    registers[dst] =
+                        Value::Number(u64::from((number(dst) as u32).wrapping_add(imm as u32)));
                 }
                 0x05 => jump(true),
                 0x16 => jump(number(dst) as u32 == imm as u32),
@@ -113,9 +130,15 @@ impl Machine<'_> {
                     let second = self.program.instructions[next];
                     next += 1;
                     registers[dst] = match src {
-                        1 => Value::Slots(self.slots.iter().position(|fd| *fd == imm).expect("slots")),
+                        1 => Value::Slots(
+                            self.slots.iter().position(|fd| *fd == imm).expect("slots"),
+                        ),
                         2 => {
-                            let call = self.epochs.iter().position(|fd| *fd == imm).expect("an epoch map");
+                            let call = self
+                                .epochs
+                                .iter()
+                                .position(|fd| *fd == imm)
+                                .expect("an epoch map");
                             Value::Epoch(call, second.imm)
                         }
                         _ => panic!("no such map: {src}, {imm}"),
@@ -135,9 +158,15 @@ impl Machine<'_> {
                 0x85 => {
                     assert_eq!((src, imm), (0, asm::HELPER_TAIL_CALL));
                     assert_eq!(registers[1], Value::Context);
-                    let Value::Slots(call) = registers[2] else { panic!("R2 is {:?}", registers[2]) };
+                    let Value::Slots(call) = registers[2] else {
+                        panic!("R2 is {:?}", registers[2])
+                    };
                     if self.have_twins[call] {
-                        assert_eq!(self.followed, Some(call), "the slots of one probe, the epoch of another");
+                        assert_eq!(
+                            self.followed,
+                            Some(call),
+                            "the slots of one probe, the epoch of another"
+                        );
                     }
                     let slot = slot(call, number(3));
                     if let Some(verdict) = self.programs.get(&slot) {
@@ -169,8 +198,17 @@ fn expected(
         if !is_chosen(call.sample.map_or(1, NonZeroU32::get), &mut random) {
             continue;
         }
-        let slot = slot(index, if call.has_twins { words[&call.epoch_offset] % 2 } else { 0 });
-        let Some(verdict) = programs.get(&slot) else { continue };
+        let slot = slot(
+            index,
+            if call.has_twins {
+                words[&call.epoch_offset] % 2
+            } else {
+                0
+            },
+        );
+        let Some(verdict) = programs.get(&slot) else {
+            continue;
+        };
         called.push(slot);
         let is_final = match hook {
             Hook::Xdp => *verdict != 2,
@@ -184,10 +222,11 @@ fn expected(
     (hook.pass(), called)
 }
 
-/// Tells whether a packet belongs to the sample. One random number decides if that is exact enough, or else two
-/// numbers.
+/// Tells whether a packet belongs to the sample. One random number decides if that is exact enough,
+/// or else two numbers.
 fn is_chosen<'a>(one_in: u32, random: &mut impl Iterator<Item = &'a u32>) -> bool {
-    let mut draw = |numbers: f64| f64::from(*random.next().expect("a random number")) < numbers.round();
+    let mut draw =
+        |numbers: f64| f64::from(*random.next().expect("a random number")) < numbers.round();
     let all = 2_f64.powi(32);
     match one_in {
         1 => true,
@@ -204,13 +243,26 @@ fn check(
     random: &[u32],
 ) {
     let stands = |(index, call): (usize, &Probed)| {
-        let of = |twin| programs.get(&slot(index, twin)).map_or(Verdicts::NONE, |one| Verdicts::one(*one));
-        Probed { stands: of(0).or(of(1)).stand(hook, call.verdict), ..*call }
+        let of = |twin| {
+            programs
+                .get(&slot(index, twin))
+                .map_or(Verdicts::NONE, |one| Verdicts::one(*one))
+        };
+        Probed {
+            stands: of(0).or(of(1)).stand(hook, call.verdict),
+            ..*call
+        }
     };
-    for calls in [calls.to_vec(), calls.iter().enumerate().map(stands).collect()] {
+    for calls in [
+        calls.to_vec(),
+        calls.iter().enumerate().map(stands).collect(),
+    ] {
         run(hook, &calls, programs, words, random);
         // The twins of some probes are the same program.
-        let without = |(index, call): (usize, &Probed)| Probed { has_twins: index % 3 == 1, ..*call };
+        let without = |(index, call): (usize, &Probed)| Probed {
+            has_twins: index % 3 == 1,
+            ..*call
+        };
         let calls: Vec<Probed> = calls.iter().enumerate().map(without).collect();
         run(hook, &calls, programs, words, random);
     }
@@ -226,19 +278,23 @@ fn run(
     // Each probe has slots and an epoch map of its own.
     let open = |_| [(); 2].map(|()| File::open("/dev/null").unwrap());
     let files: Vec<[File; 2]> = calls.iter().map(open).collect();
-    let with_maps = calls.iter().zip(&files).map(|(call, [slots, epochs])| Call {
-        slots: slots.as_fd(),
-        has_twins: call.has_twins,
-        epochs: epochs.as_fd(),
-        epoch_offset: call.epoch_offset,
-        verdict: call.verdict,
-        stands: call.stands,
-        sample: call.sample,
-    });
+    let with_maps = calls
+        .iter()
+        .zip(&files)
+        .map(|(call, [slots, epochs])| Call {
+            slots: slots.as_fd(),
+            has_twins: call.has_twins,
+            epochs: epochs.as_fd(),
+            epoch_offset: call.epoch_offset,
+            verdict: call.verdict,
+            stands: call.stands,
+            sample: call.sample,
+        });
     let program = build(hook, &with_maps.collect::<Vec<_>>());
     let mut words = words.clone();
     words.insert(Page::pass_offset(hook), u64::from(hook.pass() as u32));
-    let [slots, epochs] = [0, 1].map(|map| files.iter().map(|maps| maps[map].as_raw_fd()).collect());
+    let [slots, epochs] =
+        [0, 1].map(|map| files.iter().map(|maps| maps[map].as_raw_fd()).collect());
     let (random_left, called) = (random.to_vec(), Vec::new());
     let mut machine = Machine {
         program: &program,
@@ -256,25 +312,39 @@ fn run(
     assert_eq!((verdict, machine.called), expected, "{hook:?}: {calls:?}");
 }
 
-/// One probe of a chain: true if its verdict counts, its epoch, its sampling rate (one packet in this many), and the
-/// results of its twins; `None` if the slot is empty.
+/// One probe of a chain: true if its verdict counts, its epoch, its sampling rate (one packet in
+/// this many), and the results of its twins; `None` if the slot is empty.
 type Probe = (bool, usize, u32, [Option<i32>; 2]);
 
 fn chain(probes: &[Probe]) -> (Vec<Probed>, BTreeMap<usize, i32>) {
     let mut programs = BTreeMap::new();
     let call = |(i, (enforces, epoch, one_in, twins)): (usize, &Probe)| {
         programs.extend((0..2).filter_map(|twin| Some((slot(i, twin), twins[twin as usize]?))));
-        let verdict = if *enforces { Verdict::Enforce } else { Verdict::Observe };
+        let verdict = if *enforces {
+            Verdict::Enforce
+        } else {
+            Verdict::Observe
+        };
         let sample = NonZeroU32::new(*one_in);
         let epoch_offset = 64 + 32 * *epoch as i32;
-        Probed { has_twins: true, epoch_offset, verdict, stands: false, sample }
+        Probed {
+            has_twins: true,
+            epoch_offset,
+            verdict,
+            stands: false,
+            sample,
+        }
     };
     let calls = probes.iter().enumerate().map(call).collect();
     (calls, programs)
 }
 
 fn epochs(values: &[u64]) -> BTreeMap<i32, u64> {
-    values.iter().enumerate().map(|(i, value)| (64 + 32 * i as i32, *value)).collect()
+    values
+        .iter()
+        .enumerate()
+        .map(|(i, value)| (64 + 32 * i as i32, *value))
+        .collect()
 }
 
 /// Returns sampling rates, one packet in this many: 0 and 1 stand for all.
@@ -308,7 +378,11 @@ fn every_verdict_is_enforced_or_not() {
     for hook in Hook::ALL {
         for verdict in (-2..=12).chain([255, i32::MIN, i32::MAX]) {
             for (first, enforces, epoch) in (0..8).map(|n| (n & 1 == 0, n & 2 == 0, n >> 2)) {
-                let twins = if epoch == 0 { [Some(verdict), Some(0)] } else { [Some(0), Some(verdict)] };
+                let twins = if epoch == 0 {
+                    [Some(verdict), Some(0)]
+                } else {
+                    [Some(0), Some(verdict)]
+                };
                 let (ours, other) = ((enforces, 0, 0, twins), (false, 1, 1, [Some(1), Some(1)]));
                 let (calls, programs) = chain(&if first { [ours, other] } else { [other, ours] });
                 check(hook, &calls, &programs, &epochs(&[epoch, 0]), &[]);
@@ -319,10 +393,23 @@ fn every_verdict_is_enforced_or_not() {
 
 #[test]
 fn samples_have_the_size_that_is_asked_for() {
-    for one_in in [2, 3, 7, 1000, 65_535, 65_536, 65_537, 1_000_003, u32::MAX - 1, u32::MAX] {
+    for one_in in [
+        2,
+        3,
+        7,
+        1000,
+        65_535,
+        65_536,
+        65_537,
+        1_000_003,
+        u32::MAX - 1,
+        u32::MAX,
+    ] {
         let choice = choose(NonZeroU32::new(one_in), 9);
         let jumps = choice.iter().filter(|insn| insn.code == 0x26);
-        let ratio: f64 = jumps.map(|jump| (f64::from(jump.imm as u32) + 1.0) / 2_f64.powi(32)).product();
+        let ratio: f64 = jumps
+            .map(|jump| (f64::from(jump.imm as u32) + 1.0) / 2_f64.powi(32))
+            .product();
         let error = ratio * f64::from(one_in) - 1.0;
         assert!(error.abs() < 1e-5, "{one_in}: {error}");
         assert_eq!(choice.len(), if one_in <= 65_536 { 2 } else { 4 });
@@ -336,24 +423,50 @@ fn a_probe_that_sees_every_packet_has_no_instruction_for_samples() {
     }
 }
 
-/// A single probe whose verdict stays unchanged costs a packet neither a subprogram nor a saved register.
+/// A single probe whose verdict stays unchanged costs a packet neither a subprogram nor a saved
+/// register.
 #[test]
 fn a_last_probe_whose_verdict_stands_takes_the_place_of_the_dispatcher() {
     let file = File::open("/dev/null").unwrap();
     let (slots, epochs) = (file.as_fd(), file.as_fd());
     let (epoch_offset, verdict) = (64, Verdict::Observe);
-    let call = Call { slots, has_twins: true, epochs, epoch_offset, verdict, stands: true, sample: None };
+    let call = Call {
+        slots,
+        has_twins: true,
+        epochs,
+        epoch_offset,
+        verdict,
+        stands: true,
+        sample: None,
+    };
     for hook in Hook::ALL {
         let build = |calls: &[Call<'_>]| build(hook, calls);
         let one = build(&[call]);
         assert_eq!(one.functions, [0]);
-        assert!(one.instructions.iter().all(|insn| insn.dst_reg() < 6 && insn.src_reg() < 6));
+        assert!(
+            one.instructions
+                .iter()
+                .all(|insn| insn.dst_reg() < 6 && insn.src_reg() < 6)
+        );
         assert_eq!(build(&[call, call]).functions.len(), 2);
-        let overruled = Call { stands: false, ..call };
+        let overruled = Call {
+            stands: false,
+            ..call
+        };
         assert_eq!(build(&[overruled]).functions.len(), 2);
         // A probe without twins has one program, in every epoch.
-        let alone = build(&[Call { has_twins: false, ..call }]);
-        assert_eq!(alone.instructions.iter().filter(|insn| insn.code == 0x85).count(), 1);
+        let alone = build(&[Call {
+            has_twins: false,
+            ..call
+        }]);
+        assert_eq!(
+            alone
+                .instructions
+                .iter()
+                .filter(|insn| insn.code == 0x85)
+                .count(),
+            1
+        );
         assert!(alone.instructions.len() < one.instructions.len() / 2 + 2);
     }
 }

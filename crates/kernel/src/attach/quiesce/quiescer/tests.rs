@@ -28,11 +28,17 @@ fn told(method: QuiesceMethod) -> (mpsc::Sender<io::Result<()>>, mpsc::Receiver<
 }
 
 fn available(quiescer: &Quiescer) -> Vec<bool> {
-    quiescer.workers.reports().iter().map(|report| report.available).collect()
+    quiescer
+        .workers
+        .reports()
+        .iter()
+        .map(|report| report.available)
+        .collect()
 }
 
-/// Tells whether a call returns before [`PATIENCE`] is over. A call that waits takes longer each time, however fast the
-/// machine is. A call that does not wait takes longer only while the machine is busy, so some of the attempts are fast.
+/// Tells whether a call returns before [`PATIENCE`] is over. A call that waits takes longer each
+/// time, however fast the machine is. A call that does not wait takes longer only while the machine
+/// is busy, so some of the attempts are fast.
 fn at_once(call: impl Fn() -> Duration) -> bool {
     (0..100).any(|_| call() < PATIENCE)
 }
@@ -47,7 +53,11 @@ fn every_method_ends() {
         let quiescer = Quiescer::start(method).unwrap();
         assert_eq!(
             quiescer.workers.in_use(),
-            if method == QuiesceMethod::Auto { QuiesceMethod::Sweep } else { method }
+            if method == QuiesceMethod::Auto {
+                QuiesceMethod::Sweep
+            } else {
+                method
+            }
         );
         assert_eq!(
             quiescer.workers.reports(),
@@ -67,18 +77,40 @@ fn the_first_that_is_there_is_used_and_the_others_when_it_fails() {
     assert_eq!(chosen(Membarrier), [Membarrier, MapInMap]);
     assert_eq!(chosen(MapInMap), [MapInMap]);
     assert_eq!(chosen(None), []);
-    let realtime = || vec![missing(Sweep, "preemptible"), found(Membarrier), found(MapInMap)];
-    assert_eq!(methods(&choose(Auto, realtime()).unwrap()), [Membarrier, MapInMap]);
+    let realtime = || {
+        vec![
+            missing(Sweep, "preemptible"),
+            found(Membarrier),
+            found(MapInMap),
+        ]
+    };
+    assert_eq!(
+        methods(&choose(Auto, realtime()).unwrap()),
+        [Membarrier, MapInMap]
+    );
     let error = choose(Sweep, realtime()).err().unwrap().to_string();
-    assert_eq!(error, "--quiesce sweep is not possible here: preemptible; available: membarrier, map-in-map");
-    let none = vec![missing(Sweep, "a"), missing(Membarrier, "b"), missing(MapInMap, "c")];
+    assert_eq!(
+        error,
+        "--quiesce sweep is not possible here: preemptible; available: membarrier, map-in-map"
+    );
+    let none = vec![
+        missing(Sweep, "a"),
+        missing(Membarrier, "b"),
+        missing(MapInMap, "c"),
+    ];
     let error = choose(Auto, none).err().unwrap().to_string();
-    assert!(error.ends_with("sweep: a; membarrier: b; map-in-map: c"), "{error}");
+    assert!(
+        error.ends_with("sweep: a; membarrier: b; map-in-map: c"),
+        "{error}"
+    );
 }
 
 #[test]
 fn what_is_missing_has_a_reason() {
-    let trials = vec![missing(QuiesceMethod::Sweep, "preemptible"), found(QuiesceMethod::MapInMap)];
+    let trials = vec![
+        missing(QuiesceMethod::Sweep, "preemptible"),
+        found(QuiesceMethod::MapInMap),
+    ];
     let quiescer = Quiescer::with(QuiesceMethod::Auto, trials).unwrap();
     assert_eq!(quiescer.workers.in_use(), QuiesceMethod::MapInMap);
     let reports = serde_json::to_value(quiescer.workers.reports()).unwrap();
@@ -105,7 +137,10 @@ fn one_that_is_held_up_holds_up_nobody() {
             scope.spawn(|| quiescer.quiesce().unwrap());
         }
     });
-    assert!(at_once(|| quiescer.quiesce().unwrap()), "each waits for the one that is late");
+    assert!(
+        at_once(|| quiescer.quiesce().unwrap()),
+        "each waits for the one that is late"
+    );
     release.send(Ok(())).unwrap();
     // The threads have asked for a second grace period.
     release.send(Ok(())).unwrap();
@@ -122,18 +157,29 @@ fn one_that_fails_is_not_waited_for() {
     let at_first = || {
         let quiescer = Quiescer::with(Auto, vec![broken(), found(MapInMap)]).unwrap();
         let took = quiescer.quiesce().unwrap();
-        assert_eq!((quiescer.workers.in_use(), available(&quiescer)[0]), (MapInMap, false));
+        assert_eq!(
+            (quiescer.workers.in_use(), available(&quiescer)[0]),
+            (MapInMap, false)
+        );
         took
     };
     assert!(at_once(at_first), "each waits for the one that fails");
 
-    let broken =
-        |method| -> Trial { (method, Ok(Arc::new(|_| Err(io::Error::from_raw_os_error(libc::EPERM))))) };
+    let broken = |method| -> Trial {
+        (
+            method,
+            Ok(Arc::new(|_| Err(io::Error::from_raw_os_error(libc::EPERM)))),
+        )
+    };
     let quiescer = Quiescer::with(Auto, vec![broken(Sweep), broken(MapInMap)]).unwrap();
-    assert_eq!(quiescer.quiesce().unwrap_err().raw_os_error(), Some(libc::EPERM));
+    assert_eq!(
+        quiescer.quiesce().unwrap_err().raw_os_error(),
+        Some(libc::EPERM)
+    );
 }
 
-/// A sweep skips the CPU of the caller, but only if no other flip asks: another flip may have come later.
+/// A sweep skips the CPU of the caller, but only if no other flip asks: another flip may have come
+/// later.
 #[test]
 fn the_cpu_of_one_who_asks_is_left() {
     use QuiesceMethod::{Auto, Sweep};
@@ -173,7 +219,11 @@ fn a_grace_period_begins_after_the_call() {
     use QuiesceMethod::{Auto, Sweep};
     let (release, begun, held_up) = told(Sweep);
     let quiescer = Quiescer::with(Auto, vec![held_up]).unwrap();
-    let short = || quiescer.workers.wait(Instant::now() + Duration::from_millis(20));
+    let short = || {
+        quiescer
+            .workers
+            .wait(Instant::now() + Duration::from_millis(20))
+    };
     // On a busy machine the time may be over before the first request.
     while begun.try_recv().is_err() {
         assert_eq!(short().unwrap_err().kind(), io::ErrorKind::TimedOut);

@@ -20,7 +20,8 @@ const TABLES: &str = r#"
 /// Returns the joined program of a source, or the reason why it can't be joined.
 fn joined(source: &str) -> Result<(Vec<bpf_insn>, Vec<String>), String> {
     let elf = compile(&format!("{TABLES}{source}"));
-    let (plan, objects, findings) = ProbePlan::build([(at(Hook::Xdp, Vec::new()), &elf[..])], &[], FACTS);
+    let (plan, objects, findings) =
+        ProbePlan::build([(at(Hook::Xdp, Vec::new()), &elf[..])], &[], FACTS);
     let (Some(plan), Some(object)) = (plan.directions.first(), objects.first()) else {
         return Err(format!("{findings:?}"));
     };
@@ -28,10 +29,26 @@ fn joined(source: &str) -> Result<(Vec<bpf_insn>, Vec<String>), String> {
     let function = bind::link(resolved.into_owned(), plan).map_err(|error| error.to_string())?;
     admission::program(plan, object, &function).map_err(|refused| format!("{refused:?}"))?;
     // One record for each function, and each with a line.
-    let starts: Vec<u32> = function.func_info.func_info.iter().map(|record| record.insn_off).collect();
-    let lines: Vec<u32> = function.line_info.line_info.iter().map(|record| record.insn_off).collect();
-    assert!(starts.is_sorted_by(|one, other| one < other) && lines.is_sorted_by(|one, other| one < other));
-    assert!(starts.iter().all(|start| lines.contains(start)), "{starts:?} {lines:?}");
+    let starts: Vec<u32> = function
+        .func_info
+        .func_info
+        .iter()
+        .map(|record| record.insn_off)
+        .collect();
+    let lines: Vec<u32> = function
+        .line_info
+        .line_info
+        .iter()
+        .map(|record| record.insn_off)
+        .collect();
+    assert!(
+        starts.is_sorted_by(|one, other| one < other)
+            && lines.is_sorted_by(|one, other| one < other)
+    );
+    assert!(
+        starts.iter().all(|start| lines.contains(start)),
+        "{starts:?} {lines:?}"
+    );
     Ok((function.instructions, plan.others.clone()))
 }
 
@@ -71,7 +88,10 @@ fn what_is_called_is_judged_as_what_calls() {
         let refusal = with(body).unwrap_err();
         assert!(refusal.contains(words), "{refusal}");
     };
-    refused("if (data + 1 <= (char *)(long)ctx->data_end) *data = 1;", "writes to the packet");
+    refused(
+        "if (data + 1 <= (char *)(long)ctx->data_end) *data = 1;",
+        "writes to the packet",
+    );
     refused("seen[0] = (u64)data;", "stores a pointer");
     refused("return (int)(long)data;", "returns a pointer");
 }
@@ -100,7 +120,8 @@ fn calls_that_can_not_be_told_are_refused() {
     );
 }
 
-/// A loader may fill a table while the program runs. Here nothing does, and the program continues after each call.
+/// A loader may fill a table while the program runs. Here nothing does, and the program continues
+/// after each call.
 #[test]
 fn calls_through_a_table_that_nothing_fills_do_nothing() {
     const EMPTY: &str =
@@ -115,6 +136,8 @@ fn calls_through_a_table_that_nothing_fills_do_nothing() {
     };
     let (program, _) = with("seen[0] += 1;").unwrap();
     assert_eq!(tail_calls(&program).count(), 0);
-    let refusal = with("if (data + 1 <= (char *)(long)ctx->data_end) *data = 1;").map(drop).unwrap_err();
+    let refusal = with("if (data + 1 <= (char *)(long)ctx->data_end) *data = 1;")
+        .map(drop)
+        .unwrap_err();
     assert!(refusal.contains("writes to the packet"), "{refusal}");
 }

@@ -1,17 +1,22 @@
-//! Fields of all meanings in values that both the old and the new programs have changed, on real maps: runs as root.
+//! Fields of all meanings in values that both the old and the new programs have changed, on real
+//! maps: runs as root.
 
 use twinprobe_ebpf_common::{Layout, MapKind, Member, Render, Shape};
 
 use super::*;
 use crate::sys::map::{MapCreate, map_create, map_lookup, map_update};
 
-/// Packets, the smallest, the largest, flags, TTL, port, a time, and a small count after the last word.
+/// Packets, the smallest, the largest, flags, TTL, port, a time, and a small count after the last
+/// word.
 type Value = (u32, u16, u16, u8, u8, u16, u64, u8);
 
 const SIZE: usize = 21;
 
 fn layout(kind: MapKind, slots: usize) -> TableLayout {
-    let rendered = |size, render| Layout { render: Some(render), ..Layout::unsigned(size) };
+    let rendered = |size, render| Layout {
+        render: Some(render),
+        ..Layout::unsigned(size)
+    };
     let members = [
         ("packets", 0, Layout::unsigned(4)),
         ("min", 4, Layout::unsigned(2)),
@@ -29,11 +34,24 @@ fn layout(kind: MapKind, slots: usize) -> TableLayout {
         layout,
     };
     let shape = Shape::Struct(members.map(member).into());
-    let value = Layout { size: SIZE, shape, render: None };
-    TableLayout { kind, key: Layout::unsigned(4), value, slots, inner: None }
+    let value = Layout {
+        size: SIZE,
+        shape,
+        render: None,
+    };
+    TableLayout {
+        kind,
+        key: Layout::unsigned(4),
+        value,
+        slots,
+        inner: None,
+    }
 }
 
-fn bytes((packets, min, max, flags, ttl, port, last, resets): Value, layout: &TableLayout) -> Vec<u8> {
+fn bytes(
+    (packets, min, max, flags, ttl, port, last, resets): Value,
+    layout: &TableLayout,
+) -> Vec<u8> {
     let mut slot = [
         &packets.to_ne_bytes()[..],
         &min.to_ne_bytes(),
@@ -50,11 +68,23 @@ fn bytes((packets, min, max, flags, ttl, port, last, resets): Value, layout: &Ta
 
 #[test]
 fn each_field_joins_by_what_it_means() {
-    for kind in [MapKind::Hash, MapKind::PercpuHash, MapKind::Array, MapKind::LpmTrie] {
-        let slots = if kind.is_percpu() { cpus::possible_cpus().unwrap() } else { 1 };
+    for kind in [
+        MapKind::Hash,
+        MapKind::PercpuHash,
+        MapKind::Array,
+        MapKind::LpmTrie,
+    ] {
+        let slots = if kind.is_percpu() {
+            cpus::possible_cpus().unwrap()
+        } else {
+            1
+        };
         let layout = layout(kind, slots);
         let key_size = if kind == MapKind::LpmTrie { 8 } else { 4 };
-        let layout = TableLayout { key: Layout::unsigned(key_size), ..layout };
+        let layout = TableLayout {
+            key: Layout::unsigned(key_size),
+            ..layout
+        };
         let create = MapCreate {
             name: "tp_test",
             map_type: kind.bpf_type().unwrap(),
@@ -67,7 +97,8 @@ fn each_field_joins_by_what_it_means() {
         let map = map_create(&create).unwrap();
         let key = |key: u8| [&[key, 0, 0, 0], &vec![0; key_size - 4][..]].concat();
         let cases: [(Option<Value>, Value, Value, Value); 4] = [
-            // The value at the copy, the old programs' value, the new programs' value, and their join.
+            // The value at the copy, the old programs' value, the new programs' value, and their
+            // join.
             (
                 Some((9, 60, 100, 0x10, 64, 80, 500, 3)),
                 (19, 40, 120, 0x12, 63, 81, 900, 5),
@@ -109,7 +140,11 @@ fn each_field_joins_by_what_it_means() {
         for (index, (.., expected)) in (0..).zip(cases) {
             let mut value = vec![0; layout.value_stride()];
             assert!(map_lookup(map.as_fd(), &key(index), &mut value).unwrap());
-            assert_eq!(value[..SIZE], bytes(expected, &layout)[..SIZE], "{kind:?}, entry {index}");
+            assert_eq!(
+                value[..SIZE],
+                bytes(expected, &layout)[..SIZE],
+                "{kind:?}, entry {index}"
+            );
         }
     }
 }

@@ -21,7 +21,8 @@ fn map(kind: MapKind, max_entries: u32) -> OwnedFd {
     map_create(&create).unwrap()
 }
 
-/// Entries that did not fit at the copy and entries that do not fit at the switch are two losses: no entry is in both.
+/// Entries that did not fit at the copy and entries that do not fit at the switch are two losses:
+/// no entry is in both.
 #[test]
 fn entries_that_come_after_the_copy_and_do_not_fit_are_counted() {
     for kind in [MapKind::Hash, MapKind::PercpuHash] {
@@ -29,9 +30,18 @@ fn entries_that_come_after_the_copy_and_do_not_fit_are_counted() {
             &Quiescer::start(QuiesceMethod::Auto).unwrap(),
             cpus::possible_cpus().unwrap(),
         );
-        let slots = if kind.is_percpu() { capabilities.kernel.possible_cpus } else { 1 };
-        let layout =
-            TableLayout { kind, key: Layout::unsigned(4), value: Layout::unsigned(8), slots, inner: None };
+        let slots = if kind.is_percpu() {
+            capabilities.kernel.possible_cpus
+        } else {
+            1
+        };
+        let layout = TableLayout {
+            kind,
+            key: Layout::unsigned(4),
+            value: Layout::unsigned(8),
+            slots,
+            inner: None,
+        };
         let (old, new) = (map(kind, 16), map(kind, 2));
         let count = |keys: std::ops::Range<u32>| {
             for key in keys {
@@ -40,7 +50,13 @@ fn entries_that_come_after_the_copy_and_do_not_fit_are_counted() {
         };
         count(0..5);
         let access = [capabilities.access(kind); 2];
-        let table = MapTable::new(old.try_clone().unwrap(), "m", Arc::new(layout.clone()), 16, access);
+        let table = MapTable::new(
+            old.try_clone().unwrap(),
+            "m",
+            Arc::new(layout.clone()),
+            16,
+            access,
+        );
         let mut transfer = Transfer {
             interface: None,
             direction: "ingress",
@@ -58,10 +74,15 @@ fn entries_that_come_after_the_copy_and_do_not_fit_are_counted() {
         transfer.put(&rows, &rows, false).unwrap();
         assert_eq!(transfer.left.len(), 3);
         count(5..9);
-        let transfers = Transfers { transfers: vec![transfer], losses: Vec::new() };
+        let transfers = Transfers {
+            transfers: vec![transfer],
+            losses: Vec::new(),
+        };
         let (remains, losses) = transfers.finish();
         assert!(remains.is_empty());
-        let [(_, message)] = &losses[..] else { panic!("{kind:?}: {losses:?}") };
+        let [(_, message)] = &losses[..] else {
+            panic!("{kind:?}: {losses:?}")
+        };
         assert!(message.contains("map m: 4 counted entries"), "{message}");
     }
 }

@@ -42,10 +42,17 @@ impl Journal {
 }
 
 fn fifo(kind: MapKind, value_size: u32, max_entries: u32) -> MapTable {
-    table(kind, (0, value_size), max_entries, accesses(kind)[0], table::CHUNK_BYTES)
+    table(
+        kind,
+        (0, value_size),
+        max_entries,
+        accesses(kind)[0],
+        table::CHUNK_BYTES,
+    )
 }
 
-/// Returns the content of the value with this number. Values of four bytes or more are all different.
+/// Returns the content of the value with this number. Values of four bytes or more are all
+/// different.
 fn content(value_size: u32, number: u32) -> Vec<u8> {
     let mut value = vec![0xa5; value_size as usize];
     let number = number.to_le_bytes();
@@ -75,9 +82,15 @@ fn is_empty(table: &MapTable) -> bool {
 fn all_sizes_and_several_segments() {
     let pins = PinsDirectory::new("sizes");
     for kind in KINDS {
-        for (size, count) in
-            [(1, 100_000), (3, 50_000), (7, 1000), (8, 1), (20, 9000), (4099, 70), (70_000, 5)]
-        {
+        for (size, count) in [
+            (1, 100_000),
+            (3, 50_000),
+            (7, 1000),
+            (8, 1),
+            (20, 9000),
+            (4099, 70),
+            (70_000, 5),
+        ] {
             let table = fifo(kind, size, count);
             let expected = push(&table, count);
             drain(&table, &mut pins.open(&table)).unwrap();
@@ -113,18 +126,29 @@ fn chunks() {
     let mut sink = |chunk: &mut RawTable| {
         assert!(!chunk.is_empty() && chunk.values.len() <= table::CHUNK_BYTES);
         found.extend_from_slice(&chunk.values);
-        if found.len() < 1_500_000 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        if found.len() < 1_500_000 {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
     };
     assert!(journal.read(&mut sink).is_break());
     assert!(found == expected[..found.len()]);
 }
 
-/// A process may end at each step of a pop, at the first slot of a segment and at other slots, and with values that are
-/// all equal.
+/// A process may end at each step of a pop, at the first slot of a segment and at other slots, and
+/// with values that are all equal.
 #[test]
 fn an_end_at_every_point_of_a_pop() {
     // The first segment has room for 20 values of 3,000 bytes.
-    for (size, before) in [(3000, 0), (3000, 1), (3000, 19), (3000, 20), (3000, 21), (1, 5)] {
+    for (size, before) in [
+        (3000, 0),
+        (3000, 1),
+        (3000, 19),
+        (3000, 20),
+        (3000, 21),
+        (1, 5),
+    ] {
         for kind in KINDS {
             for point in ["nothing", "prepared", "started", "popped", "finished"] {
                 let pins = PinsDirectory::new("points");
@@ -138,8 +162,9 @@ fn an_end_at_every_point_of_a_pop() {
                 for _ in 0..before {
                     assert!(journal.pop(&table).unwrap());
                 }
-                let reached =
-                    ["prepared", "started", "popped", "finished"].iter().position(|at| *at == point);
+                let reached = ["prepared", "started", "popped", "finished"]
+                    .iter()
+                    .position(|at| *at == point);
                 let steps = reached.map_or(0, |at| at + 1);
                 assert!(sys_map::map_lookup(table.fd(), &[], &mut journal.head).unwrap());
                 if steps > 0 {
@@ -149,7 +174,8 @@ fn an_end_at_every_point_of_a_pop() {
                     }
                     if steps > 2 {
                         assert!(
-                            sys_map::map_lookup_and_delete(table.fd(), &[], journal.slot(place)).unwrap()
+                            sys_map::map_lookup_and_delete(table.fd(), &[], journal.slot(place))
+                                .unwrap()
                         );
                     }
                     if steps > 3 {
@@ -159,9 +185,16 @@ fn an_end_at_every_point_of_a_pop() {
                 drop(journal);
 
                 let mut journal = pins.open(&table);
-                assert_eq!(journal.len(), before + usize::from(steps > 2), "{point} {before}");
+                assert_eq!(
+                    journal.len(),
+                    before + usize::from(steps > 2),
+                    "{point} {before}"
+                );
                 drain(&table, &mut journal).unwrap();
-                assert!(journal.rows().values == alike.repeat(count), "{point} {before}");
+                assert!(
+                    journal.rows().values == alike.repeat(count),
+                    "{point} {before}"
+                );
             }
         }
     }
@@ -185,7 +218,10 @@ fn no_room() {
     let obstacle = pins.journal().join("1");
     fs::create_dir(&obstacle).unwrap();
     let error = drain(&table, &mut journal).unwrap_err();
-    assert_eq!((error.call, error.source.kind()), ("preparation of the journal", ErrorKind::AlreadyExists));
+    assert_eq!(
+        (error.call, error.source.kind()),
+        ("preparation of the journal", ErrorKind::AlreadyExists)
+    );
     assert!(journal.rows().values == expected[..20 * 3000]);
     fs::remove_dir(&obstacle).unwrap();
     drain(&table, &mut journal).unwrap();
@@ -240,8 +276,8 @@ fn what_is_no_journal_of_this_map_is_set_aside() {
     refused("the header says 0 of 2 rows, but there are");
 }
 
-/// The pop of a STACK to which packets push may return another value than the expected one. This value belongs to the
-/// journal.
+/// The pop of a STACK to which packets push may return another value than the expected one. This
+/// value belongs to the journal.
 #[test]
 fn another_value_than_expected_was_popped() {
     let pins = PinsDirectory::new("another");
@@ -262,14 +298,18 @@ fn another_value_than_expected_was_popped() {
     assert!(journal.rows().values == expected);
 }
 
-/// The copy after a pop finds every page present: the journal has a thousand pages, and hardly any fault happens.
+/// The copy after a pop finds every page present: the journal has a thousand pages, and hardly any
+/// fault happens.
 #[test]
 fn the_copy_of_what_was_popped_does_not_fault() {
     let faults = || {
         // SAFETY: zero is a value of every field.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
         // SAFETY: a structure that lives through the call.
-        assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) }, 0);
+        assert_eq!(
+            unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) },
+            0
+        );
         usage.ru_minflt + usage.ru_majflt
     };
     let pins = PinsDirectory::new("faults");
@@ -289,7 +329,8 @@ fn large_queues_are_drained_whole() {
     compare_with_a_plain_reading(20_000, 1);
 }
 
-/// The speed of the journal, printed with `--no-capture`; `TWINPROBE_SCALE=full` measures a million values.
+/// The speed of the journal, printed with `--no-capture`; `TWINPROBE_SCALE=full` measures a million
+/// values.
 #[timed("it measures values per second")]
 fn speed_of_the_journal() {
     let full = std::env::var("TWINPROBE_SCALE").is_ok_and(|scale| scale == "full");

@@ -1,5 +1,5 @@
-//! Maps that change while they are read live: the reading ends, has no key twice, and has no entry that was never in
-//! the map.
+//! Maps that change while they are read live: the reading ends, has no key twice, and has no entry
+//! that was never in the map.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -26,23 +26,31 @@ fn churn(table: &MapTable, stop: &AtomicBool, writes: &AtomicU64) {
             sys_map::map_delete(table.fd(), &key).map(drop)
         };
         // A full map refuses new keys.
-        assert!(result.is_ok() || result.is_err_and(|error| error.raw_os_error() == Some(libc::E2BIG)));
+        assert!(
+            result.is_ok() || result.is_err_and(|error| error.raw_os_error() == Some(libc::E2BIG))
+        );
         writes.fetch_add(1, Relaxed);
     }
 }
 
 #[test]
 fn maps_that_change_while_they_are_read() {
-    let kinds =
-        [MapKind::Hash, MapKind::LruHash, MapKind::PercpuHash, MapKind::LruPercpuHash, MapKind::LpmTrie];
+    let kinds = [
+        MapKind::Hash,
+        MapKind::LruHash,
+        MapKind::PercpuHash,
+        MapKind::LruPercpuHash,
+        MapKind::LpmTrie,
+    ];
     for kind in kinds {
         let key_size = if kind == MapKind::LpmTrie { 8 } else { 4 };
         for access in accesses(kind) {
             for after in [AfterRead::Keep, AfterRead::Reset] {
                 let table = table(kind, (key_size, 16), 2000, access, 512);
                 fill(&table, 500);
-                let known: Rows =
-                    (0..KEYS).map(|n| (key(kind, key_size, n), value(&table.layout, n))).collect();
+                let known: Rows = (0..KEYS)
+                    .map(|n| (key(kind, key_size, n), value(&table.layout, n)))
+                    .collect();
                 let (stop, writes) = (AtomicBool::new(false), AtomicU64::new(0));
                 std::thread::scope(|scope| {
                     scope.spawn(|| churn(&table, &stop, &writes));
@@ -78,8 +86,8 @@ fn deletion_under_the_walk() {
                 let mut rows = Rows::new();
                 let mut sink = |chunk: &mut RawTable| {
                     collect(&mut rows, &table.layout, chunk);
-                    // The cursor is at the last keys of the chunk; the loop also deletes every other key of
-                    // the chunk.
+                    // The cursor is at the last keys of the chunk; the loop also deletes every
+                    // other key of the chunk.
                     for (index, (key, _)) in chunk.entries(&table.layout).enumerate() {
                         if index % 2 == 0 || index > 10 {
                             sys_map::map_delete(table.fd(), key).unwrap();
@@ -95,8 +103,8 @@ fn deletion_under_the_walk() {
     }
 }
 
-/// The kernel returns keys of a trie twice after the key at the cursor was deleted: this test provokes it, so that a
-/// change of the kernel is noticed.
+/// The kernel returns keys of a trie twice after the key at the cursor was deleted: this test
+/// provokes it, so that a change of the kernel is noticed.
 #[test]
 fn a_trie_whose_cursor_is_deleted_starts_again() {
     use crate::read::walk::batch::Batches;
@@ -114,6 +122,13 @@ fn a_trie_whose_cursor_is_deleted_starts_again() {
     let last = first.keys.len() - 8;
     sys_map::map_delete(table.fd(), &first.keys[last..]).unwrap();
     batches.next(&mut second, false).unwrap();
-    let again = second.keys.chunks(8).filter(|key| first.keys.chunks(8).any(|old| old == *key)).count();
-    assert!(again > 0, "the kernel goes on after a deleted cursor: nothing to test");
+    let again = second
+        .keys
+        .chunks(8)
+        .filter(|key| first.keys.chunks(8).any(|old| old == *key))
+        .count();
+    assert!(
+        again > 0,
+        "the kernel goes on after a deleted cursor: nothing to test"
+    );
 }

@@ -32,8 +32,19 @@ pub fn cpus() -> usize {
     cpus::possible_cpus().unwrap()
 }
 
-pub fn create(kind: MapKind, key_size: u32, value_size: u32, max_entries: u32, flags: u32) -> OwnedFd {
-    let flags = flags | if kind == MapKind::LpmTrie { BPF_F_NO_PREALLOC } else { 0 };
+pub fn create(
+    kind: MapKind,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    flags: u32,
+) -> OwnedFd {
+    let flags = flags
+        | if kind == MapKind::LpmTrie {
+            BPF_F_NO_PREALLOC
+        } else {
+            0
+        };
     let map_type = kind.bpf_type().unwrap();
     let create = MapCreate {
         name: "tp_test",
@@ -49,8 +60,17 @@ pub fn create(kind: MapKind, key_size: u32, value_size: u32, max_entries: u32, f
 
 pub fn layout(kind: MapKind, key_size: u32, value_size: u32) -> Arc<TableLayout> {
     let slots = if kind.is_percpu() { cpus() } else { 1 };
-    let (key, value) = (Layout::opaque(key_size as usize), Layout::opaque(value_size as usize));
-    Arc::new(TableLayout { kind, key, value, slots, inner: None })
+    let (key, value) = (
+        Layout::opaque(key_size as usize),
+        Layout::opaque(value_size as usize),
+    );
+    Arc::new(TableLayout {
+        kind,
+        key,
+        value,
+        slots,
+        inner: None,
+    })
 }
 
 /// Makes a map of this kind as the daemon would read it, with chunks of `chunk_bytes`.
@@ -62,8 +82,17 @@ pub fn table(
     chunk_bytes: usize,
 ) -> MapTable {
     let fd = create(kind, sizes.0, sizes.1, max_entries, 0);
-    let table = MapTable::new(fd, "test", layout(kind, sizes.0, sizes.1), max_entries, [access; 2]);
-    MapTable { chunk_bytes, ..table }
+    let table = MapTable::new(
+        fd,
+        "test",
+        layout(kind, sizes.0, sizes.1),
+        max_entries,
+        [access; 2],
+    );
+    MapTable {
+        chunk_bytes,
+        ..table
+    }
 }
 
 /// Returns every way to read maps of this kind.
@@ -72,9 +101,18 @@ pub fn accesses(kind: MapKind) -> Vec<MapAccess> {
     let best = MapAccess::new(kind, operations);
     let mut accesses = vec![best];
     if kind.family() == MapFamily::Hash {
-        accesses.push(MapAccess { strategy: Strategy::LookupBatchThenDeleteBatch, ..best });
-        let without = Operations { lookup_and_delete: false, ..operations };
-        accesses.push(MapAccess { operations: without, ..best.iterative() });
+        accesses.push(MapAccess {
+            strategy: Strategy::LookupBatchThenDeleteBatch,
+            ..best
+        });
+        let without = Operations {
+            lookup_and_delete: false,
+            ..operations
+        };
+        accesses.push(MapAccess {
+            operations: without,
+            ..best.iterative()
+        });
     }
     if best.iterative() != best {
         accesses.push(best.iterative());
@@ -92,7 +130,8 @@ pub fn key(kind: MapKind, key_size: u32, number: u32) -> Vec<u8> {
     key
 }
 
-/// Makes the value that belongs to the `number`th key: all values differ, and so do the slots of one value.
+/// Makes the value that belongs to the `number`th key: all values differ, and so do the slots of
+/// one value.
 pub fn value(layout: &TableLayout, number: u32) -> Vec<u8> {
     let mut value = Vec::new();
     for slot in 0..layout.slots {
@@ -116,7 +155,8 @@ pub fn fill(table: &MapTable, count: u32) -> Rows {
     rows
 }
 
-/// Reads the whole map, and checks that no key comes twice and that chunks are not larger than allowed.
+/// Reads the whole map, and checks that no key comes twice and that chunks are not larger than
+/// allowed.
 pub fn read(table: &MapTable, after: AfterRead) -> Rows {
     let mut rows = Rows::new();
     let mut sink = |chunk: &mut RawTable| {
@@ -135,23 +175,36 @@ pub fn read(table: &MapTable, after: AfterRead) -> Rows {
 
 pub fn collect(rows: &mut Rows, layout: &TableLayout, chunk: &RawTable) {
     for (key, value) in chunk.entries(layout) {
-        assert_eq!(rows.insert(key.to_vec(), value.to_vec()), None, "twice: {key:?}");
+        assert_eq!(
+            rows.insert(key.to_vec(), value.to_vec()),
+            None,
+            "twice: {key:?}"
+        );
     }
 }
 
 /// Returns the rows of a map without entries: none, or zeros.
 pub fn emptied(table: &MapTable, rows: &Rows) -> Rows {
     match table.layout.kind.family() {
-        MapFamily::Array => rows.keys().map(|key| (key.clone(), vec![0; table.value_stride()])).collect(),
+        MapFamily::Array => rows
+            .keys()
+            .map(|key| (key.clone(), vec![0; table.value_stride()]))
+            .collect(),
         _ => Rows::new(),
     }
 }
 
 pub fn keyed_kinds() -> impl Iterator<Item = MapKind> {
-    MapKind::ALL.into_iter().filter(|kind| kind.has_keys() && !kind.is_nested())
+    MapKind::ALL
+        .into_iter()
+        .filter(|kind| kind.has_keys() && !kind.is_nested())
 }
 
 /// LRU maps forget entries before they are full.
 pub fn capacity(kind: MapKind) -> u32 {
-    if matches!(kind, MapKind::LruHash | MapKind::LruPercpuHash) { 16 * ENTRIES } else { ENTRIES }
+    if matches!(kind, MapKind::LruHash | MapKind::LruPercpuHash) {
+        16 * ENTRIES
+    } else {
+        ENTRIES
+    }
 }

@@ -13,9 +13,19 @@ pub struct Outer {
 }
 
 /// An outer map with three inner maps, in slots 0, 2 and 5.
-pub fn outer(kind: MapKind, inner_kind: MapKind, access: MapAccess, inner_access: MapAccess) -> Outer {
+pub fn outer(
+    kind: MapKind,
+    inner_kind: MapKind,
+    access: MapAccess,
+    inner_access: MapAccess,
+) -> Outer {
     let inner: Vec<(Vec<u8>, MapTable)> = [0_u32, 2, 5]
-        .map(|slot| (slot.to_ne_bytes().to_vec(), table(inner_kind, (4, 8), 100, inner_access, 64)))
+        .map(|slot| {
+            (
+                slot.to_ne_bytes().to_vec(),
+                table(inner_kind, (4, 8), 100, inner_access, 64),
+            )
+        })
         .into();
     let fd = sys_map::map_create(&MapCreate {
         map_type: kind.bpf_type().unwrap(),
@@ -30,8 +40,10 @@ pub fn outer(kind: MapKind, inner_kind: MapKind, access: MapAccess, inner_access
         let number = std::os::fd::AsRawFd::as_raw_fd(&inner.fd);
         sys_map::map_update(fd.as_fd(), key, &number.to_ne_bytes()).unwrap();
     }
-    let layout =
-        TableLayout { inner: Some(layout(inner_kind, 4, 8)), ..TableLayout::clone(&layout(kind, 4, 4)) };
+    let layout = TableLayout {
+        inner: Some(layout(inner_kind, 4, 8)),
+        ..TableLayout::clone(&layout(kind, 4, 4))
+    };
     let table = MapTable::new(fd, "outer", Arc::new(layout), 7, [access, inner_access]);
     Outer { table, inner }
 }
@@ -42,12 +54,22 @@ fn read_outer(outer: &Outer, after: AfterRead) -> BTreeMap<Vec<u8>, Rows> {
     let mut sink = |chunk: &mut RawTable| {
         for (index, (key, _)) in chunk.entries(&layout).enumerate() {
             let mut rows = Rows::new();
-            collect(&mut rows, layout.inner.as_ref().unwrap(), &chunk.inner[index]);
+            collect(
+                &mut rows,
+                layout.inner.as_ref().unwrap(),
+                &chunk.inner[index],
+            );
             assert!(found.insert(key.to_vec(), rows).is_none(), "{key:?} twice");
         }
         ControlFlow::Continue(())
     };
-    assert!(outer.table.read_chunks(after, &mut sink).unwrap().is_continue());
+    assert!(
+        outer
+            .table
+            .read_chunks(after, &mut sink)
+            .unwrap()
+            .is_continue()
+    );
     found
 }
 
@@ -66,7 +88,11 @@ fn the_maps_in_maps_are_read_and_emptied() {
                         for (key, rows) in &expected {
                             let written = |(key, _): &(Vec<u8>, Vec<u8>)| rows.contains_key(key);
                             assert_eq!(
-                                found[key].clone().into_iter().filter(written).collect::<Rows>(),
+                                found[key]
+                                    .clone()
+                                    .into_iter()
+                                    .filter(written)
+                                    .collect::<Rows>(),
                                 *rows
                             );
                         }
@@ -90,12 +116,27 @@ fn variables_are_read_and_reset_without_their_neighbours() {
     let fd = create(MapKind::Array, 4, len as u32, 1, BPF_F_MMAPABLE);
     let content: Vec<u8> = (0..len as u8).collect();
     let memory = Arc::new(Mapping::new(fd.as_fd(), 0, len, Memory::ReadWrite).unwrap());
-    for (offset, size) in [(0, 1), (1, 8), (8, 8), (3, 13), (4, 4), (96, 4), (99, 1), (0, 100), (7, 24)] {
+    for (offset, size) in [
+        (0, 1),
+        (1, 8),
+        (8, 8),
+        (3, 13),
+        (4, 4),
+        (96, 4),
+        (99, 1),
+        (0, 100),
+        (7, 24),
+    ] {
         sys_map::map_update(fd.as_fd(), &[0; 4], &content).unwrap();
         let initial: Box<[u8]> = vec![0xee; size].into();
         let layout = layout(MapKind::Global, 0, size as u32);
         let (memory, of_variable) = (Arc::clone(&memory), Arc::clone(&layout));
-        let variable = MetricMap::Variable(Variable { memory, layout: of_variable, offset, initial });
+        let variable = MetricMap::Variable(Variable {
+            memory,
+            layout: of_variable,
+            offset,
+            initial,
+        });
         let read = |after| {
             let out = variable.read(after).unwrap();
             assert_eq!(out.len(&layout), 1);

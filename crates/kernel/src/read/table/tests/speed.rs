@@ -9,7 +9,8 @@ use crate::read::table;
 use crate::sys::batch::{self, BatchCursor};
 use crate::sys::map as sys_map;
 
-/// Measures the wall-clock time, and the CPU time of this thread, which is the better one on a busy machine.
+/// Measures the wall-clock time, and the CPU time of this thread, which is the better one on a busy
+/// machine.
 fn timed(work: impl FnOnce()) -> [Duration; 2] {
     let (started, cpu) = (Instant::now(), cpu_time());
     work();
@@ -17,19 +18,27 @@ fn timed(work: impl FnOnce()) -> [Duration; 2] {
 }
 
 fn cpu_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: a structure that lives through the call.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Does batch lookups and nothing else, for comparison with the strategies. Returns the number of rows.
+/// Does batch lookups and nothing else, for comparison with the strategies. Returns the number of
+/// rows.
 fn bare(table: &MapTable) -> usize {
     let room = table.batch_len();
-    let (mut keys, mut values) = (vec![0; room * table.key_size()], vec![0; room * table.value_stride()]);
+    let (mut keys, mut values) = (
+        vec![0; room * table.key_size()],
+        vec![0; room * table.value_stride()],
+    );
     let (mut cursor, mut rows, mut errno) = (BatchCursor::new(table.key_size()), 0, 0);
     while errno == 0 {
-        let outcome = batch::map_lookup_batch(table.fd(), &mut cursor, &mut keys, &mut values, room, false);
+        let outcome =
+            batch::map_lookup_batch(table.fd(), &mut cursor, &mut keys, &mut values, room, false);
         (rows, errno) = (rows + outcome.count, outcome.errno());
     }
     rows
@@ -52,7 +61,8 @@ fn large_tables_are_read_whole_and_in_pieces() {
     read_by_each_strategy(20_000, 1);
 }
 
-/// The speed of the strategies, printed with `--no-capture`; `TWINPROBE_SCALE=full` measures a million entries.
+/// The speed of the strategies, printed with `--no-capture`; `TWINPROBE_SCALE=full` measures a
+/// million entries.
 #[timed("it measures how long a reading takes")]
 fn speed_of_the_strategies() {
     let full = std::env::var("TWINPROBE_SCALE").is_ok_and(|scale| scale == "full");
@@ -61,7 +71,12 @@ fn speed_of_the_strategies() {
 
 /// Prints the median time of these rounds.
 fn read_by_each_strategy(count: u32, rounds: usize) {
-    for kind in [MapKind::Hash, MapKind::PercpuHash, MapKind::Array, MapKind::LpmTrie] {
+    for kind in [
+        MapKind::Hash,
+        MapKind::PercpuHash,
+        MapKind::Array,
+        MapKind::LpmTrie,
+    ] {
         let key_size = if kind == MapKind::LpmTrie { 8 } else { 4 };
         let mut accesses = accesses(kind);
         accesses.dedup_by_key(|access| access.strategy);
@@ -71,10 +86,13 @@ fn read_by_each_strategy(count: u32, rounds: usize) {
             let measure = |what: &str, read: &dyn Fn() -> usize| {
                 let mut times: Vec<[Duration; 2]> = Vec::new();
                 for _ in 0..rounds {
-                    let fill = |n| sys_map::map_update(table.fd(), &key(kind, key_size, n), &value).unwrap();
+                    let fill = |n| {
+                        sys_map::map_update(table.fd(), &key(kind, key_size, n), &value).unwrap()
+                    };
                     (0..count).for_each(fill);
-                    times
-                        .push(timed(|| assert_eq!(read(), count as usize, "{kind:?} {:?}", access.strategy)));
+                    times.push(timed(|| {
+                        assert_eq!(read(), count as usize, "{kind:?} {:?}", access.strategy)
+                    }));
                 }
                 times.sort_unstable_by_key(|[_, cpu]| *cpu);
                 let [wall, cpu] = times[times.len() / 2];

@@ -17,7 +17,11 @@ fn all_strategies_agree() {
                 assert_eq!(read(&table, AfterRead::Keep), rows, "{context}");
                 assert_eq!(read(&table, AfterRead::Reset), rows, "{context}, reset");
                 rows = emptied(&table, &rows);
-                assert_eq!(read(&table, AfterRead::Reset), rows, "{context}, after the reset");
+                assert_eq!(
+                    read(&table, AfterRead::Reset),
+                    rows,
+                    "{context}, after the reset"
+                );
             }
         }
     }
@@ -25,15 +29,22 @@ fn all_strategies_agree() {
 
 #[test]
 fn queues_and_stacks_are_popped_in_order() {
-    for (kind, chunk_bytes) in [(MapKind::Queue, 1), (MapKind::Queue, 4096), (MapKind::Stack, 64)] {
+    for (kind, chunk_bytes) in [
+        (MapKind::Queue, 1),
+        (MapKind::Queue, 4096),
+        (MapKind::Stack, 64),
+    ] {
         let access = accesses(kind)[0];
         let table = table(kind, (0, 4), ENTRIES, access, chunk_bytes);
         for number in 0..ENTRIES {
             sys_map::map_update(table.fd(), &[], &number.to_ne_bytes()).unwrap();
         }
         let out = MetricMap::Table(table).read(AfterRead::Reset).unwrap();
-        let mut numbers: Vec<u32> =
-            out.values.chunks_exact(4).map(|value| u32::from_ne_bytes(value.try_into().unwrap())).collect();
+        let mut numbers: Vec<u32> = out
+            .values
+            .chunks_exact(4)
+            .map(|value| u32::from_ne_bytes(value.try_into().unwrap()))
+            .collect();
         if kind == MapKind::Stack {
             numbers.reverse();
         }
@@ -41,21 +52,28 @@ fn queues_and_stacks_are_popped_in_order() {
     }
 }
 
-/// A map may lack operations that the trial of its type found: the daemon asks the map itself, and reads it entry by
-/// entry.
+/// A map may lack operations that the trial of its type found: the daemon asks the map itself, and
+/// reads it entry by entry.
 #[test]
 fn a_map_that_lacks_what_its_type_has() {
     const BPF_F_RDONLY: u32 = 1 << 3;
     let kind = MapKind::Hash;
     let fd = create(kind, 4, 8, ENTRIES, BPF_F_RDONLY);
-    let table = MapTable::new(fd, "test", layout(kind, 4, 8), ENTRIES, [accesses(kind)[0]; 2]);
+    let table = MapTable::new(
+        fd,
+        "test",
+        layout(kind, 4, 8),
+        ENTRIES,
+        [accesses(kind)[0]; 2],
+    );
     assert_eq!(table.strategy(), Strategy::Iterative);
     assert_eq!(read(&table, AfterRead::Keep), Rows::new());
     let array = create(MapKind::Array, 4, 8, 3, BPF_F_RDONLY);
     let access = accesses(MapKind::Array)[0];
     let table = MapTable::new(array, "test", layout(MapKind::Array, 4, 8), 3, [access; 2]);
-    let error: KernelError =
-        table.read_chunks(AfterRead::Reset, &mut |_| ControlFlow::Continue(())).unwrap_err();
+    let error: KernelError = table
+        .read_chunks(AfterRead::Reset, &mut |_| ControlFlow::Continue(()))
+        .unwrap_err();
     assert_eq!((error.call, error.errno()), ("update", libc::EPERM));
     assert_eq!(read(&table, AfterRead::Keep).len(), 3);
 }
@@ -67,8 +85,13 @@ fn a_million_entries() {
     let kind = MapKind::Hash;
     let table = table(kind, (4, 8), COUNT, accesses(kind)[0], table::CHUNK_BYTES);
     let keys: Vec<u8> = (0..COUNT).flat_map(u32::to_ne_bytes).collect();
-    let values: Vec<u8> = (0..COUNT).flat_map(|number| u64::from(number).to_ne_bytes()).collect();
-    assert_eq!(batch::map_update_batch(table.fd(), &keys, &values, COUNT as usize).count, COUNT as usize);
+    let values: Vec<u8> = (0..COUNT)
+        .flat_map(|number| u64::from(number).to_ne_bytes())
+        .collect();
+    assert_eq!(
+        batch::map_update_batch(table.fd(), &keys, &values, COUNT as usize).count,
+        COUNT as usize
+    );
     for after in [AfterRead::Keep, AfterRead::Reset] {
         let mut seen = vec![false; COUNT as usize];
         let mut sink = |chunk: &mut RawTable| {
@@ -76,7 +99,10 @@ fn a_million_entries() {
             for (key, value) in chunk.entries(&table.layout) {
                 let number = u32::from_ne_bytes(key.try_into().unwrap());
                 assert_eq!(value, u64::from(number).to_ne_bytes());
-                assert!(!std::mem::replace(&mut seen[number as usize], true), "{number} twice");
+                assert!(
+                    !std::mem::replace(&mut seen[number as usize], true),
+                    "{number} twice"
+                );
             }
             ControlFlow::Continue(())
         };

@@ -1,4 +1,5 @@
-//! Maps with keys, maps of maps and variables, drained by every strategy and after an interruption at every step.
+//! Maps with keys, maps of maps and variables, drained by every strategy and after an interruption
+//! at every step.
 
 use std::os::fd::AsFd;
 
@@ -29,7 +30,9 @@ fn drained(map: &MetricMap, journal: &Path) -> Rows {
 }
 
 fn table_of(map: &MetricMap) -> &MapTable {
-    let MetricMap::Table(table) = map else { panic!("a variable") };
+    let MetricMap::Table(table) = map else {
+        panic!("a variable")
+    };
     table
 }
 
@@ -40,7 +43,13 @@ fn every_kind_and_every_strategy() {
         for access in accesses(kind) {
             for chunk_bytes in [1, 1000, 1 << 20] {
                 let context = format!("{kind:?} {:?} {chunk_bytes}", access.strategy);
-                let table = table(kind, (key_size(kind), 12), capacity(kind), access, chunk_bytes);
+                let table = table(
+                    kind,
+                    (key_size(kind), 12),
+                    capacity(kind),
+                    access,
+                    chunk_bytes,
+                );
                 let expected = fill(&table, ENTRIES);
                 let map = MetricMap::Table(table);
                 let journal = pins.journal();
@@ -59,7 +68,12 @@ fn every_kind_and_every_strategy() {
                 assert!(!journal.exists(), "{context}");
                 map.drain_into(&journal).unwrap();
                 let next = drained(&map, &journal);
-                assert!(later.iter().all(|(key, value)| next.get(key) == Some(value)), "{context}, next");
+                assert!(
+                    later
+                        .iter()
+                        .all(|(key, value)| next.get(key) == Some(value)),
+                    "{context}, next"
+                );
                 MetricMap::forget_drained(&journal).unwrap();
             }
         }
@@ -78,10 +92,16 @@ fn a_map_without_entries_makes_nothing() {
     }
 }
 
-/// A process may end before a batch is taken, before its entries are rows, and before the rows are marked as done.
+/// A process may end before a batch is taken, before its entries are rows, and before the rows are
+/// marked as done.
 #[test]
 fn an_end_at_every_step_of_a_batch() {
-    for kind in [MapKind::Hash, MapKind::LruHash, MapKind::PercpuHash, MapKind::LruPercpuHash] {
+    for kind in [
+        MapKind::Hash,
+        MapKind::LruHash,
+        MapKind::PercpuHash,
+        MapKind::LruPercpuHash,
+    ] {
         let access = accesses(kind)[0];
         if access.strategy != Strategy::LookupAndDeleteBatch {
             // This kernel can't look up and delete batches in maps of this kind.
@@ -94,7 +114,11 @@ fn an_end_at_every_step_of_a_batch() {
             let mut journal = pins.open(&map);
             for _ in 0..3 {
                 let (before, cursor) = (journal.len(), journal.word(SegmentWord::Cursor));
-                journal.batch(64).unwrap().take(map.fd(), before, cursor).unwrap();
+                journal
+                    .batch(64)
+                    .unwrap()
+                    .take(map.fd(), before, cursor)
+                    .unwrap();
                 journal.settle_batch().unwrap();
             }
             let (before, cursor) = (journal.len(), journal.word(SegmentWord::Cursor));
@@ -121,18 +145,32 @@ fn an_end_at_every_step_of_a_batch() {
             assert_eq!(pins.open(&map).len(), done, "{kind:?}, step {step}");
             let map = MetricMap::Table(map);
             map.drain_into(&pins.journal()).unwrap();
-            assert_eq!(drained(&map, &pins.journal()), expected, "{kind:?}, step {step}");
-            assert!(read(table_of(&map), AfterRead::Keep).is_empty(), "{kind:?}, step {step}");
+            assert_eq!(
+                drained(&map, &pins.journal()),
+                expected,
+                "{kind:?}, step {step}"
+            );
+            assert!(
+                read(table_of(&map), AfterRead::Keep).is_empty(),
+                "{kind:?}, step {step}"
+            );
         }
     }
 }
 
-/// A process may end before a chunk is marked as started, before it is reset, and before it is marked as done.
+/// A process may end before a chunk is marked as started, before it is reset, and before it is
+/// marked as done.
 #[test]
 fn an_end_at_every_step_of_a_chunk() {
-    for kind in [MapKind::Array, MapKind::PercpuArray, MapKind::LpmTrie, MapKind::Hash] {
-        for access in
-            accesses(kind).into_iter().filter(|access| access.strategy != Strategy::LookupAndDeleteBatch)
+    for kind in [
+        MapKind::Array,
+        MapKind::PercpuArray,
+        MapKind::LpmTrie,
+        MapKind::Hash,
+    ] {
+        for access in accesses(kind)
+            .into_iter()
+            .filter(|access| access.strategy != Strategy::LookupAndDeleteBatch)
         {
             for step in 0..3 {
                 let pins = PinsDirectory::new("chunk");
@@ -168,8 +206,8 @@ fn an_end_at_every_step_of_a_chunk() {
     }
 }
 
-/// Entries that are rows already stay out of a walk that continues: entries that have come since belong to the next
-/// window.
+/// Entries that are rows already stay out of a walk that continues: entries that have come since
+/// belong to the next window.
 #[test]
 fn a_walk_that_goes_on_leaves_what_has_come_since() {
     for kind in [MapKind::Array, MapKind::LpmTrie] {
@@ -190,7 +228,12 @@ fn a_walk_that_goes_on_leaves_what_has_come_since() {
         map.drain_into(&pins.journal()).unwrap();
         assert_eq!(drained(&map, &pins.journal()), expected, "{kind:?}");
         let left = read(table_of(&map), AfterRead::Keep);
-        assert!(since.iter().all(|(key, value)| left.get(key) == Some(value)), "{kind:?}");
+        assert!(
+            since
+                .iter()
+                .all(|(key, value)| left.get(key) == Some(value)),
+            "{kind:?}"
+        );
     }
 }
 
@@ -204,7 +247,10 @@ fn a_map_that_can_not_be_reset() {
         sys_map::map_freeze(array.fd()).unwrap();
         let map = MetricMap::Table(array);
         for _ in 0..2 {
-            assert_eq!(map.drain_into(&pins.journal()).unwrap_err().errno(), libc::EPERM);
+            assert_eq!(
+                map.drain_into(&pins.journal()).unwrap_err().errno(),
+                libc::EPERM
+            );
             assert!(drained(&map, &pins.journal()).is_empty());
         }
         assert_eq!(read(table_of(&map), AfterRead::Keep), expected);
@@ -216,7 +262,8 @@ fn the_maps_in_maps() {
     let pins = PinsDirectory::new("inner");
     for kind in [MapKind::HashOfMaps, MapKind::ArrayOfMaps] {
         for inner_kind in [MapKind::Hash, MapKind::Array] {
-            let Outer { table, inner } = outer(kind, inner_kind, accesses(kind)[0], accesses(inner_kind)[0]);
+            let Outer { table, inner } =
+                outer(kind, inner_kind, accesses(kind)[0], accesses(inner_kind)[0]);
             let expected: Vec<Rows> = inner.iter().map(|(_, inner)| fill(inner, 100)).collect();
             let map = MetricMap::Table(table);
             let layout = Arc::clone(map.layout().inner.as_ref().unwrap());
@@ -232,7 +279,11 @@ fn the_maps_in_maps() {
                     assert!(found.insert(chunk.keys.clone(), rows).is_none());
                     ControlFlow::Continue(())
                 };
-                assert!(map.read_drained(&pins.journal(), &mut sink).unwrap().is_continue());
+                assert!(
+                    map.read_drained(&pins.journal(), &mut sink)
+                        .unwrap()
+                        .is_continue()
+                );
                 let keys = inner.iter().map(|(key, _)| key.clone());
                 assert_eq!(found, keys.zip(expected.iter().cloned()).collect());
             }
@@ -245,7 +296,8 @@ fn the_maps_in_maps() {
 #[test]
 fn a_variable_is_taken_once_and_reset_again_after_an_end() {
     let fd = create(MapKind::Array, 4, 24, 1, BPF_F_MMAPABLE);
-    let memory = Arc::new(Mapping::new(fd.as_fd(), 0, 24, mapping::MappingAccess::ReadWrite).unwrap());
+    let memory =
+        Arc::new(Mapping::new(fd.as_fd(), 0, 24, mapping::MappingAccess::ReadWrite).unwrap());
     let layout = Arc::new(TableLayout {
         kind: MapKind::Global,
         key: Layout::opaque(0),
@@ -253,7 +305,12 @@ fn a_variable_is_taken_once_and_reset_again_after_an_end() {
         slots: 1,
         inner: None,
     });
-    let map = MetricMap::Variable(Variable { memory, layout, offset: 8, initial: [0xee; 8].into() });
+    let map = MetricMap::Variable(Variable {
+        memory,
+        layout,
+        offset: 8,
+        initial: [0xee; 8].into(),
+    });
     let content = |byte| {
         sys_map::map_update(fd.as_fd(), &[0; 4], &[byte; 24]).unwrap();
     };
@@ -272,13 +329,25 @@ fn a_variable_is_taken_once_and_reset_again_after_an_end() {
     }
     MetricMap::forget_drained(&pins.journal()).unwrap();
     let mut journal = Journal::open(&pins.journal(), map.layout()).unwrap();
-    journal.write(0, &RawTable { values: vec![3; 8], ..RawTable::default() }).unwrap();
+    journal
+        .write(
+            0,
+            &RawTable {
+                values: vec![3; 8],
+                ..RawTable::default()
+            },
+        )
+        .unwrap();
     journal.set(SegmentWord::Started, 1);
     drop(journal);
     map.drain_into(&pins.journal()).unwrap();
     assert_eq!(values(&pins.journal()), [3; 8]);
     assert_eq!(
-        (now()[..8].to_vec(), now()[8..16].to_vec(), now()[16..].to_vec()),
+        (
+            now()[..8].to_vec(),
+            now()[8..16].to_vec(),
+            now()[16..].to_vec()
+        ),
         (vec![3; 8], vec![0xee; 8], vec![3; 8])
     );
 }

@@ -20,12 +20,25 @@ const CHUNK_BYTES: usize = 4096;
 fn opened(pins: &Path, kind: MapKind) -> MapTable {
     let map = object::obj_get(&pins.join("map")).unwrap();
     let key_size = if kind.has_keys() { 4 } else { 0 };
-    let table = MapTable::new(map, "test", layout(kind, key_size, 4), room(kind), [accesses(kind)[0]; 2]);
-    MapTable { chunk_bytes: CHUNK_BYTES, ..table }
+    let table = MapTable::new(
+        map,
+        "test",
+        layout(kind, key_size, 4),
+        room(kind),
+        [accesses(kind)[0]; 2],
+    );
+    MapTable {
+        chunk_bytes: CHUNK_BYTES,
+        ..table
+    }
 }
 
 const fn room(kind: MapKind) -> u32 {
-    if matches!(kind, MapKind::Hash) { 32 * VALUES } else { VALUES }
+    if matches!(kind, MapKind::Hash) {
+        32 * VALUES
+    } else {
+        VALUES
+    }
 }
 
 fn pinned(name: &str, kind: MapKind) -> (PinsDirectory, MetricMap) {
@@ -37,22 +50,33 @@ fn pinned(name: &str, kind: MapKind) -> (PinsDirectory, MetricMap) {
     (pins, map)
 }
 
-/// Drains the map in the process that the other tests start and kill; does nothing in other processes.
+/// Drains the map in the process that the other tests start and kill; does nothing in other
+/// processes.
 #[test]
 fn a_process_that_drains() {
-    let Some(directory) = env::var_os(DIRECTORY).map(PathBuf::from) else { return };
+    let Some(directory) = env::var_os(DIRECTORY).map(PathBuf::from) else {
+        return;
+    };
     let kind = env::var(KIND).unwrap();
-    let kind = MapKind::ALL.into_iter().find(|known| known.name() == kind).unwrap();
-    MetricMap::Table(opened(&directory, kind)).drain_into(&directory.join("journal")).unwrap();
+    let kind = MapKind::ALL
+        .into_iter()
+        .find(|known| known.name() == kind)
+        .unwrap();
+    MetricMap::Table(opened(&directory, kind))
+        .drain_into(&directory.join("journal"))
+        .unwrap();
 }
 
-/// Kills processes at instants that are spread over the drain, until one process completes it. Returns the number of
-/// processes that were killed in the middle.
+/// Kills processes at instants that are spread over the drain, until one process completes it.
+/// Returns the number of processes that were killed in the middle.
 fn kill(pins: &PinsDirectory, kind: MapKind, round: u64) -> usize {
     let (mut last, mut in_the_middle) = (0, 0);
     for kill in 0.. {
         let mut child = Command::new(env::current_exe().unwrap())
-            .args(["read::journal::journal::tests::killed::a_process_that_drains", "--exact"])
+            .args([
+                "read::journal::journal::tests::killed::a_process_that_drains",
+                "--exact",
+            ])
             .env(DIRECTORY, &pins.0)
             .env(KIND, kind.name())
             .stdout(Stdio::null())
@@ -76,8 +100,8 @@ fn kill(pins: &PinsDirectory, kind: MapKind, round: u64) -> usize {
     in_the_middle
 }
 
-/// Runs rounds until enough processes were killed in the middle. A busy machine needs more rounds, because more
-/// processes end before they are killed.
+/// Runs rounds until enough processes were killed in the middle. A busy machine needs more rounds,
+/// because more processes end before they are killed.
 fn rounds(mut round: impl FnMut(u64) -> usize) {
     let full = env::var("TWINPROBE_SCALE").is_ok_and(|scale| scale == "full");
     let (mut in_the_middle, rounds) = (0, if full { 100 } else { 4 });
@@ -87,13 +111,18 @@ fn rounds(mut round: impl FnMut(u64) -> usize) {
         }
         in_the_middle += round(number);
     }
-    assert!(in_the_middle > 10, "only {in_the_middle} processes were killed in the middle");
+    assert!(
+        in_the_middle > 10,
+        "only {in_the_middle} processes were killed in the middle"
+    );
 }
 
-/// Returns the number of rows that the draining process has marked as done. Reads the number without opening the
-/// journal, which would complete the row that is under way.
+/// Returns the number of rows that the draining process has marked as done. Reads the number
+/// without opening the journal, which would complete the row that is under way.
 fn taken(pins: &PinsDirectory) -> usize {
-    let Ok(map) = object::obj_get(&pins.journal().join("0")) else { return 0 };
+    let Ok(map) = object::obj_get(&pins.journal().join("0")) else {
+        return 0;
+    };
     let head = Mapping::new(map.as_fd(), 0, 64, MappingAccess::Read).unwrap();
     head.u64(SegmentWord::Done as usize).load(Ordering::SeqCst) as usize
 }
@@ -109,7 +138,9 @@ fn rows(map: &MetricMap, pins: &PinsDirectory) -> RawTable {
 fn of_a_queue_nothing_is_lost() {
     let (pins, map) = pinned("queue", MapKind::Queue);
     rounds(|round| {
-        let MetricMap::Table(table) = &map else { panic!("a table") };
+        let MetricMap::Table(table) = &map else {
+            panic!("a table")
+        };
         let expected = push(table, VALUES);
         let killed = kill(&pins, MapKind::Queue, round);
         assert!(is_empty(table));
@@ -122,8 +153,14 @@ fn of_a_queue_nothing_is_lost() {
 #[test]
 fn of_a_hash_nothing_is_lost_while_it_grows() {
     let (pins, map) = pinned("hash", MapKind::Hash);
-    let MetricMap::Table(table) = &map else { panic!("a table") };
-    let (added, full, stop) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
+    let MetricMap::Table(table) = &map else {
+        panic!("a table")
+    };
+    let (added, full, stop) = (
+        AtomicU64::new(0),
+        AtomicBool::new(false),
+        AtomicBool::new(false),
+    );
     let mut found = BTreeSet::new();
     let mut keep = |rows: &RawTable| {
         for (key, value) in rows.entries(&table.layout) {
@@ -153,7 +190,9 @@ fn of_a_hash_nothing_is_lost_while_it_grows() {
         rounds(|round| {
             let before = added.load(Ordering::SeqCst);
             full.store(false, Ordering::SeqCst);
-            while added.load(Ordering::SeqCst) < before + u64::from(VALUES) && !full.load(Ordering::SeqCst) {
+            while added.load(Ordering::SeqCst) < before + u64::from(VALUES)
+                && !full.load(Ordering::SeqCst)
+            {
                 thread::sleep(Duration::from_millis(1));
             }
             let killed = kill(&pins, MapKind::Hash, round);
@@ -161,7 +200,10 @@ fn of_a_hash_nothing_is_lost_while_it_grows() {
             killed
         });
     });
-    keep(&map.read(twinprobe_ebpf_common::metric::AfterRead::Keep).unwrap());
+    keep(
+        &map.read(twinprobe_ebpf_common::metric::AfterRead::Keep)
+            .unwrap(),
+    );
     assert_eq!(found.len() as u64, added.load(Ordering::SeqCst));
 }
 
@@ -178,14 +220,19 @@ impl Drop for Stop<'_> {
 #[test]
 fn of_an_array_at_rest_nothing_is_lost() {
     let (pins, map) = pinned("array", MapKind::Array);
-    let MetricMap::Table(table) = &map else { panic!("a table") };
+    let MetricMap::Table(table) = &map else {
+        panic!("a table")
+    };
     rounds(|round| {
         let expected = fill(table, VALUES);
         let killed = kill(&pins, MapKind::Array, round);
         let mut found = Rows::new();
         collect(&mut found, &table.layout, &rows(&map, &pins));
         assert!(found == expected, "round {round}");
-        assert_eq!(read(table, twinprobe_ebpf_common::metric::AfterRead::Keep), emptied(table, &expected));
+        assert_eq!(
+            read(table, twinprobe_ebpf_common::metric::AfterRead::Keep),
+            emptied(table, &expected)
+        );
         killed
     });
 }
