@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use twinprobe_client::{Client, Credentials};
 use twinprobe_ebpf_common::finding::with_causes;
 
-use crate::node::due::Pending;
+use crate::node::due::{Pending, REST};
 use crate::node::folder::{HeldProbe, NodeFolder};
 use crate::node::follow::{Followed, Seen, follow, random};
 use crate::node::options::NodeOptions;
@@ -25,8 +25,6 @@ use crate::objects::nodes::ProbeAssignment;
 
 /// The time between two looks at a probe whose cost is not known yet.
 pub const SOON: Duration = Duration::from_millis(500);
-/// The time between two looks at a probe that needs nothing.
-pub const REST: Duration = Duration::from_secs(10);
 /// The number of changes that may wait for the agent; if that many wait, the watch waits as well.
 const CHANGES: usize = 64;
 
@@ -170,6 +168,7 @@ impl NodeAgent {
             let spread = assignment
                 .as_ref()
                 .map_or(0, |assignment| assignment.spread_ms);
+            self.server.learn_spread(spread);
             let wait = random(Duration::from_millis(spread.into()));
             held.assignment = assignment;
             self.due.insert(name.to_owned(), Instant::now() + wait);

@@ -14,6 +14,10 @@ pub const STARTING: Duration = Duration::from_secs(20);
 const EARLY: Duration = Duration::from_secs(10);
 /// The shortest time between two reports that differ only in the cost.
 const COST: Duration = Duration::from_secs(60);
+/// The time between two looks at a probe that needs nothing, at first and at most. Each look that
+/// finds nothing to report makes it longer.
+pub const REST: Duration = Duration::from_secs(10);
+const LONGEST_REST: Duration = Duration::from_secs(40);
 /// The shortest time between two attempts.
 const SHORTEST: Duration = Duration::from_millis(50);
 
@@ -36,6 +40,8 @@ pub struct Pending {
     pub written: Option<Instant>,
     failures: u32,
     refusals: u32,
+    /// The number of looks since the last report that found nothing to report.
+    quiet: u32,
 }
 
 impl Default for Pending {
@@ -50,6 +56,7 @@ impl Default for Pending {
             written: None,
             failures: 0,
             refusals: 0,
+            quiet: 0,
         }
     }
 }
@@ -66,7 +73,17 @@ impl Pending {
     }
 
     pub fn reported(&mut self) {
-        (self.report_at, self.written, self.failures) = (None, Some(Instant::now()), 0);
+        (self.report_at, self.written) = (None, Some(Instant::now()));
+        (self.failures, self.quiet) = (0, 0);
+    }
+
+    /// Returns the time until the next look, after a look that found nothing to report.
+    pub fn rest(&mut self) -> Duration {
+        let rest = REST
+            .saturating_mul(1 << self.quiet.min(7))
+            .min(LONGEST_REST);
+        self.quiet += 1;
+        rest
     }
 
     /// Returns the pause after a request that the API server had no time for. A report waits
@@ -205,6 +222,15 @@ mod tests {
         );
         pending.begin("third");
         assert!(pending.refused.is_none() && pending.report_at.is_none() && pending.put.is_some());
+    }
+
+    #[test]
+    fn the_looks_at_a_quiet_probe_become_rare() {
+        let mut pending = Pending::default();
+        let rests: Vec<u64> = (0..4).map(|_| pending.rest().as_secs()).collect();
+        assert_eq!(rests, [10, 20, 40, 40]);
+        pending.reported();
+        assert_eq!(pending.rest(), REST);
     }
 
     #[test]

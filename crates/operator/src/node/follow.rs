@@ -15,8 +15,8 @@ use crate::node::server::{ApiServer, ApiServerError};
 
 /// The longest time between two attempts.
 const LONGEST: Duration = Duration::from_secs(30);
-/// The longest pause after a watch that the server has cut. A server that ends cuts the watches of
-/// all nodes at once.
+/// The pause after a watch that the server has cut, at most; longer in a fleet whose assignments
+/// are spread over a longer time. A server that ends cuts the watches of all nodes at once.
 const CUT: Duration = Duration::from_secs(5);
 /// The largest assumed difference between the clocks of server and node: a watch that ends earlier
 /// by at most this time has ended normally.
@@ -69,7 +69,7 @@ pub async fn follow<K: Described>(server: &ApiServer, what: &Followed, changes: 
                 version = Some(next.version);
                 failures = 0;
                 if is_cut {
-                    sleep(random(CUT)).await;
+                    sleep(random(server.spread().max(CUT))).await;
                 }
             }
             Err(error) => {

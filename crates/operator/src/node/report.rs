@@ -8,8 +8,8 @@ use kube::core::Request;
 use serde_json::{Value, json};
 use twinprobe_api::{NodeReport, NodeState};
 
-use crate::node::agent::{NodeAgent, REST, SOON};
-use crate::node::due::is_due;
+use crate::node::agent::{NodeAgent, SOON};
+use crate::node::due::{REST, is_due};
 use crate::node::server::ApiServerError;
 use crate::objects::nodes::{ProbeReport, ProbeReportSpec};
 
@@ -23,7 +23,6 @@ impl NodeAgent {
     ) -> anyhow::Result<Option<Duration>> {
         report.kernel.clone_from(&self.kernel);
         let is_settled = report.state != NodeState::Running || report.windows >= windows;
-        let rest = if is_settled { REST } else { SOON };
         let last = self.held.get(name).and_then(|held| held.reported.clone());
         if let Some(last) = last
             .as_ref()
@@ -35,7 +34,7 @@ impl NodeAgent {
         let jitter = self.options.longest_jitter();
         let pending = self.pending.entry(name.to_owned()).or_default();
         if !is_due(&report, last.as_ref(), windows, pending) {
-            return Ok(Some(rest));
+            return Ok(Some(if is_settled { pending.rest() } else { SOON }));
         }
         if let Some(wait) = pending.wait_to_report(jitter) {
             return Ok(Some(wait));
@@ -60,7 +59,7 @@ impl NodeAgent {
             held.reported = Some(report);
         }
         self.keep(name);
-        Ok(Some(rest))
+        Ok(Some(if is_settled { REST } else { SOON }))
     }
 
     /// Creates or replaces the object of a report. The agent's record of the object can be wrong in

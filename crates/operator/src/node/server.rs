@@ -3,6 +3,7 @@
 //! watch.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -28,6 +29,9 @@ pub struct ApiServer {
     turn: Mutex<()>,
     root: String,
     token: PathBuf,
+    /// The longest spread of an assignment so far, in milliseconds: it grows with the number of
+    /// nodes.
+    spread_ms: AtomicU32,
 }
 
 /// The reason why a request failed.
@@ -103,7 +107,18 @@ impl ApiServer {
             turn: Mutex::new(()),
             root,
             token: options.api_token.clone(),
+            spread_ms: AtomicU32::new(0),
         })
+    }
+
+    /// Returns the time over which the nodes spread what all of them send to the server.
+    pub fn spread(&self) -> Duration {
+        Duration::from_millis(self.spread_ms.load(Ordering::Relaxed).into())
+    }
+
+    /// Remembers the spread of an assignment, if it is the longest so far.
+    pub fn learn_spread(&self, spread_ms: u32) {
+        self.spread_ms.fetch_max(spread_ms, Ordering::Relaxed);
     }
 
     /// Sends a request, and reads its answer.

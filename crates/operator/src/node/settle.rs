@@ -15,8 +15,8 @@ use twinprobe_fleet::{
     NodeMachine, Wanted, digest, for_node, is_decided, is_form_of, is_over, refused, wanted,
 };
 
-use crate::node::agent::{NodeAgent, REST};
-use crate::node::due::STARTING;
+use crate::node::agent::NodeAgent;
+use crate::node::due::{REST, STARTING};
 use crate::node::server::ApiServerError;
 use crate::objects::nodes::ProbeRevision;
 
@@ -251,9 +251,11 @@ impl NodeAgent {
         if let Some(known) = known {
             return Ok(known);
         }
-        let request = Request::new(ProbeRevision::url_path(&(), None))
-            .get(revision, &GetParams::default())?;
-        let object: ProbeRevision = self.server.call(request).await?;
+        let object = match self.read(revision, &GetParams::any()).await {
+            // The server's cache may be behind the assignment.
+            Err(error) if error.is_not_found() => self.read(revision, &GetParams::default()).await,
+            done => done,
+        }?;
         if let Some(held) = self.held.get_mut(name) {
             held.revisions
                 .insert(revision.to_owned(), object.spec.0.clone());
@@ -262,6 +264,18 @@ impl NodeAgent {
         // recognizes the probe as its own.
         self.keep(name);
         Ok(object.spec.0)
+    }
+
+    /// Reads a revision: with [`GetParams::any`] from the API server's cache, where it is ready to
+    /// be sent, or else from etcd. A revision never changes.
+    async fn read(
+        &self,
+        revision: &str,
+        from: &GetParams,
+    ) -> Result<ProbeRevision, ApiServerError> {
+        self.server
+            .call(Request::new(ProbeRevision::url_path(&(), None)).get(revision, from)?)
+            .await
     }
 
     /// Tells whether the daemon has a probe from this agent.
