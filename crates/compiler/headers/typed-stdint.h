@@ -10,7 +10,11 @@ typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;
 typedef unsigned int uint32_t;
 typedef unsigned long long uint64_t;
+/* unistd.h has it as well, and of 4 bytes where the compiler is for no host. */
+#ifndef __intptr_t_defined
+#define __intptr_t_defined
 typedef long intptr_t;
+#endif
 typedef unsigned long uintptr_t;
 typedef long long intmax_t;
 typedef unsigned long long uintmax_t;

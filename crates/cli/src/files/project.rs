@@ -1,11 +1,29 @@
 //! The project of a source, in which its build finds headers by include directories.
 
 use std::cell::OnceCell;
+use std::env;
 use std::fs::{self, DirEntry};
 use std::path::{Path, PathBuf};
 
 /// The folder that a project under version control has at its top.
 const TOP: &str = ".git";
+/// The files, by the beginnings of their names in capitals, that other projects have at their top,
+/// such as an unpacked archive. Folders below the top may have some of them, too.
+const MARKS: [&str; 11] = [
+    "CARGO.TOML",
+    "CMAKELISTS.TXT",
+    "CONFIGURE",
+    "COPYING",
+    "GO.MOD",
+    "LICENCE",
+    "LICENSE",
+    "MAKEFILE",
+    "MESON.BUILD",
+    "PACKAGE.JSON",
+    "README",
+];
+/// The most folders above a source in which the top of a project is searched.
+const DEEPEST: usize = 8;
 /// The most files and folders of a project that are looked at.
 const MOST: usize = 50_000;
 /// Headers in brackets that the daemon's host has, and folders of such headers. A project's copies
@@ -48,7 +66,8 @@ pub struct Project {
 impl Project {
     /// Returns the project of the sources in a folder, which is an absolute path without links.
     pub fn of(folder: &Path) -> Self {
-        let top = folder.ancestors().find(|folder| folder.join(TOP).exists());
+        let versioned = folder.ancestors().find(|folder| folder.join(TOP).exists());
+        let top = versioned.or_else(|| marked(folder));
         Self {
             folder: folder.to_owned(),
             top: top.map(Path::to_owned),
@@ -63,7 +82,7 @@ impl Project {
         if in_brackets && is_of_host(name) {
             return None;
         }
-        let headers = self.headers.get_or_init(|| headers(top));
+        let headers = self.headers.get_or_init(|| headers(&self.folder, top));
         let by_name = headers.iter().filter(|header| header.ends_with(name));
         let near = |header: &Path| {
             let pairs = header.components().zip(self.folder.components());
@@ -90,30 +109,60 @@ pub fn is_code(path: &Path) -> bool {
         .is_some_and(|ending| ending == "h" || ending == "c")
 }
 
-/// Returns the headers below a folder, in the order of their paths.
-fn headers(top: &Path) -> Vec<PathBuf> {
-    let (mut found, mut open, mut seen) = (Vec::new(), vec![top.to_owned()], 0);
-    while let Some(folder) = open.pop() {
-        let entries: Vec<DirEntry> = fs::read_dir(folder)
+/// Returns the highest folder above a source that has a file of [`MARKS`]. Home folders, and the
+/// folders at the top of the file system, belong to no project.
+fn marked(folder: &Path) -> Option<&Path> {
+    let home = env::home_dir();
+    let is_shared = |folder: &Path| {
+        let is_high = folder.components().count() < 3;
+        is_high || home.as_ref().is_some_and(|home| home.starts_with(folder))
+    };
+    let is_marked = |folder: &&Path| {
+        fs::read_dir(folder)
             .into_iter()
             .flatten()
             .flatten()
-            .collect();
-        seen += entries.len();
-        if seen > MOST {
-            break;
-        }
-        for entry in entries {
-            let (path, is_hidden) = (
-                entry.path(),
-                entry.file_name().as_encoded_bytes().starts_with(b"."),
-            );
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() && !is_hidden => open.push(path),
-                Ok(kind) if kind.is_file() && is_code(&path) => found.push(path),
-                _ => {}
+            .any(|entry| {
+                let name = entry.file_name().to_string_lossy().to_uppercase();
+                MARKS.iter().any(|mark| name.starts_with(mark))
+            })
+    };
+    let above = folder.ancestors().take(DEEPEST);
+    above
+        .take_while(|folder| !is_shared(folder))
+        .filter(is_marked)
+        .last()
+}
+
+/// Returns the headers below `top` in the order of their paths. Of a project with too many files,
+/// these are the headers near `folder`, which is below `top`.
+fn headers(folder: &Path, top: &Path) -> Vec<PathBuf> {
+    let (mut found, mut seen, mut done) = (Vec::new(), 0, None);
+    for above in folder
+        .ancestors()
+        .take_while(|above| above.starts_with(top))
+    {
+        let mut open = vec![above.to_owned()];
+        while let Some(next) = open.pop() {
+            let entries: Vec<DirEntry> =
+                fs::read_dir(next).into_iter().flatten().flatten().collect();
+            seen += entries.len();
+            if seen > MOST {
+                break;
+            }
+            for entry in entries {
+                let path = entry.path();
+                let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() && !is_hidden && done != Some(&*path) => {
+                        open.push(path);
+                    }
+                    Ok(kind) if kind.is_file() && is_code(&path) => found.push(path),
+                    _ => {}
+                }
             }
         }
+        done = Some(above);
     }
     found.sort();
     found
@@ -175,7 +224,36 @@ mod tests {
                 "{of_host}"
             );
         }
-        // A folder without version control is no project.
+        // Nothing shows that this folder is a project.
         assert_eq!(Project::of(&top).header("near.h", false), None);
+    }
+
+    #[test]
+    fn an_unpacked_archive_is_a_project() {
+        let directory = tempfile::tempdir().unwrap();
+        let top = directory.path().canonicalize().unwrap();
+        for folder in ["archive/src/kernel", "archive/include", "other"] {
+            fs::create_dir_all(top.join(folder)).unwrap();
+        }
+        for name in [
+            "archive/ReadMe.md",
+            "archive/src/Makefile",
+            "archive/include/lines.h",
+            "archive/src/lines.h",
+            "archive/include/far.h",
+            "other/outside.h",
+        ] {
+            fs::write(top.join(name), name).unwrap();
+        }
+        let project = Project::of(&top.join("archive/src/kernel"));
+        let found = |name: &str| project.header(name, false);
+        assert_eq!(found("lines.h"), Some(top.join("archive/src/lines.h")));
+        assert_eq!(found("far.h"), Some(top.join("archive/include/far.h")));
+        assert_eq!(found("outside.h"), None);
+        let all = headers(&top.join("archive/src/kernel"), &top.join("archive"));
+        let names = ["include/far.h", "include/lines.h", "src/lines.h"];
+        assert_eq!(all, names.map(|name| top.join("archive").join(name)));
+        // The top of the file system is shared by many.
+        assert_eq!(marked(Path::new("/usr")), None);
     }
 }
