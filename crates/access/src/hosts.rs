@@ -108,6 +108,68 @@ fn bare(host: &str) -> &str {
 mod tests {
     use super::*;
 
+    /// Addresses of this daemon, and names that clients at each of them may call it by.
+    const OURS: [(&str, &[&str]); 4] = [
+        (
+            "127.0.0.1:90",
+            &[
+                "127.0.0.1",
+                "127.0.0.1:90",
+                "127.0.0.1:8080",
+                "LocalHost:90",
+                "localhost.",
+            ],
+        ),
+        ("[::1]:90", &["[::1]:90", "localhost"]),
+        (
+            "[::ffff:10.0.0.1]:90",
+            &["10.0.0.1:90", "[::ffff:10.0.0.1]", "[::ffff:a00:1]"],
+        ),
+        (
+            "10.0.0.1:90",
+            &["probe.example:90", "PROBE.EXAMPLE.", "192.0.2.9"],
+        ),
+    ];
+    /// Addresses of this daemon, and names that are those of others.
+    const FOREIGN: [(&str, &[&str]); 4] = [
+        (
+            "127.0.0.1:90",
+            &[
+                "",
+                "evil.example",
+                "127.0.0.1.evil.example",
+                "localhost.evil.example",
+                "127.0.0.2",
+            ],
+        ),
+        (
+            "127.0.0.1:90",
+            &[
+                "evil@127.0.0.1",
+                "127.0.0.1@evil.example",
+                "127.1",
+                "2130706433",
+                "0x7f000001",
+                "localhost..",
+            ],
+        ),
+        (
+            "127.0.0.1:90",
+            &[
+                "127.0.0.1:x",
+                "127.0.0.1 evil",
+                "127.0.0.1, evil",
+                "é",
+                "10.0.0.1",
+                "[::1]",
+            ],
+        ),
+        (
+            "10.0.0.1:90",
+            &["localhost", "probe.example.evil", "example", "10.0.0.2"],
+        ),
+    ];
+
     fn check(local: &str, uri: &str, headers: &[(&'static str, &str)]) -> Result<(), Refusal> {
         let hosts = Hosts::new(&["Probe.Example".to_owned(), "192.0.2.9".to_owned()]);
         let headers = headers
@@ -120,69 +182,12 @@ mod tests {
     #[test]
     fn hosts_are_our_addresses_and_names() {
         let host = |local, host| check(local, "/", &[("host", host)]);
-        for (local, ours) in [
-            (
-                "127.0.0.1:90",
-                &[
-                    "127.0.0.1",
-                    "127.0.0.1:90",
-                    "127.0.0.1:8080",
-                    "LocalHost:90",
-                    "localhost.",
-                ][..],
-            ),
-            ("[::1]:90", &["[::1]:90", "localhost"]),
-            (
-                "[::ffff:10.0.0.1]:90",
-                &["10.0.0.1:90", "[::ffff:10.0.0.1]", "[::ffff:a00:1]"],
-            ),
-            (
-                "10.0.0.1:90",
-                &["probe.example:90", "PROBE.EXAMPLE.", "192.0.2.9"],
-            ),
-        ] {
+        for (local, ours) in OURS {
             for ours in ours {
                 assert_eq!(host(local, ours), Ok(()), "{ours} at {local}");
             }
         }
-        for (local, foreign) in [
-            (
-                "127.0.0.1:90",
-                &[
-                    "",
-                    "evil.example",
-                    "127.0.0.1.evil.example",
-                    "localhost.evil.example",
-                    "127.0.0.2",
-                ][..],
-            ),
-            (
-                "127.0.0.1:90",
-                &[
-                    "evil@127.0.0.1",
-                    "127.0.0.1@evil.example",
-                    "127.1",
-                    "2130706433",
-                    "0x7f000001",
-                    "localhost..",
-                ],
-            ),
-            (
-                "127.0.0.1:90",
-                &[
-                    "127.0.0.1:x",
-                    "127.0.0.1 evil",
-                    "127.0.0.1, evil",
-                    "é",
-                    "10.0.0.1",
-                    "[::1]",
-                ],
-            ),
-            (
-                "10.0.0.1:90",
-                &["localhost", "probe.example.evil", "example", "10.0.0.2"],
-            ),
-        ] {
+        for (local, foreign) in FOREIGN {
             for foreign in foreign {
                 assert_eq!(
                     host(local, foreign),

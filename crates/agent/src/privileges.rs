@@ -96,11 +96,9 @@ pub fn drop(needs: Needs) -> anyhow::Result<()> {
         (needs.group, CapabilitySet::CHOWN),
         (needs.addresses, CapabilitySet::SYSLOG),
     ] {
-        keep |= if needed {
-            had.permitted & set
-        } else {
-            CapabilitySet::empty()
-        };
+        if needed {
+            keep |= had.permitted & set;
+        }
     }
     let none = CapabilitySet::empty();
     let inheritable = if needs.loader {

@@ -1,6 +1,8 @@
 //! The run of the daemon: it opens the kernel and the state, listens, serves until a signal stops
 //! it, and ends after the present requests.
 
+mod signals;
+
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use twinprobe_faults::crash;
@@ -32,6 +34,7 @@ use crate::nodes::options::NodesOptions;
 use crate::privileges::Needs;
 use crate::rules::book::RuleBook;
 use crate::rules::options::RuleOptions;
+use crate::serve::signals::{StopSignals, reload};
 use crate::store::Store;
 use twinprobe_access::Access;
 use twinprobe_access::AccessOptions;
@@ -379,43 +382,6 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads replaceable files again while the daemon runs, at each SIGHUP and at each change of
-/// `files`.
-async fn reload(
-    mut hangup: Signal,
-    mut files: Option<WatchedFiles>,
-    tls: Option<Arc<Tls>>,
-    access: Arc<Access>,
-    nodes: Option<Arc<NodesFile>>,
-) {
-    loop {
-        match &mut files {
-            Some(files) => tokio::select! {
-                _ = hangup.recv() => {}
-                () = files.changed() => {}
-            },
-            None => drop(hangup.recv().await),
-        }
-        let (access, nodes) = (Arc::clone(&access), nodes.clone());
-        let read = move || {
-            access.reload();
-            nodes.iter().for_each(|file| file.reload());
-        };
-        // An error means that the daemon ends.
-        let _ = tokio::task::spawn_blocking(read).await;
-        match tls.as_ref().map(|tls| tls.reload()) {
-            Some(Err(error)) => {
-                tracing::error!(
-                    error = format!("{error:#}"),
-                    "certificates can't be read; the daemon keeps the old ones"
-                );
-            }
-            Some(Ok(())) => tracing::info!("the certificates were read again"),
-            None => {}
-        }
-    }
-}
-
 /// Returns idle memory to the system when no request has come for a while.
 async fn rest(answered: Arc<Notify>) {
     loop {
@@ -426,30 +392,5 @@ async fn rest(answered: Arc<Notify>) {
         {}
         // An error means that the daemon ends.
         let _ = tokio::task::spawn_blocking(memory::return_idle_memory).await;
-    }
-}
-
-/// The signals that stop the daemon.
-struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl StopSignals {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    /// Waits for SIGTERM, SIGINT or the end of a server.
-    async fn wait(&mut self, servers: &mut JoinSet<()>) -> anyhow::Result<()> {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-            Some(ended) = servers.join_next() => ended.context("a server ended")?,
-        }
-        Ok(())
     }
 }

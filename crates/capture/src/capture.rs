@@ -111,7 +111,7 @@ impl Capture {
                     self.found = Some(FoundPacket {
                         record,
                         is_framed: false,
-                    })
+                    });
                 }
                 Ok(LinkContent::Framed(framed)) => self.add_header(record, &framed),
                 Err(unfit) => {

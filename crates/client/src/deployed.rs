@@ -4,7 +4,8 @@ use jiff::{SignedDuration, Timestamp};
 use twinprobe_api::{ConfigDocument, NodeReport, ProbeStatus};
 use twinprobe_fleet::{Observed, digest, failed_inserts, report};
 
-use crate::client::{Client, LargestEntries, WindowQuery};
+use crate::client::windows::WindowQuery;
+use crate::client::{Client, LargestEntries};
 use crate::error::ClientError;
 
 /// The time that counts as a window if the clock closes no windows of the probe.
@@ -110,42 +111,13 @@ async fn observed(
     known: &mut KnownDeployment,
 ) -> Result<Observed, ClientError> {
     if !known.is_of(status) {
-        let revisions = client.revisions(wanted.name).await?.read()?.revisions;
-        let current = revisions.iter().find(|revision| revision.current);
-        let since = current
-            .and_then(|revision| time(&revision.created))
-            .unwrap_or(Timestamp::UNIX_EPOCH);
-        // Another revision may have come between the two requests.
-        let of = current
-            .filter(|current| current.revision == status.revision)
-            .map(|_| (status.instance.clone(), status.revision));
-        *known = KnownDeployment {
-            of,
-            since,
-            judged: None,
-        };
+        *known = present_revision(client, status, wanted.name).await?;
     }
     let since = known.since;
-    let is_scheduled = wanted
-        .config
-        .window
-        .as_ref()
-        .is_some_and(|window| window.interval.is_some());
+    let window = wanted.config.window.as_ref();
+    let is_scheduled = window.is_some_and(|window| window.interval.is_some());
     if !is_scheduled {
-        let windows = periods(status, since);
-        let failed_inserts = match wanted.reads_inserts && windows >= wanted.windows {
-            true => inserts(
-                &client
-                    .peek(wanted.name, "application/json", LargestEntries::default())
-                    .await?,
-            ),
-            false => 0,
-        };
-        return Ok(Observed {
-            windows,
-            failed_inserts,
-            lost_windows: 0,
-        });
+        return unscheduled(client, status, wanted, since).await;
     }
     let newest = status.windows.statistics.newest.unwrap_or_default();
     let after = newest.saturating_sub(u64::from(wanted.windows));
@@ -191,6 +163,52 @@ async fn observed(
         observed.failed_inserts += document.as_ref().map_or(0, inserts);
     }
     Ok(observed)
+}
+
+/// Returns the revision that the probe has now, and the time since which it has this revision.
+async fn present_revision(
+    client: &Client,
+    status: &ProbeStatus,
+    name: &str,
+) -> Result<KnownDeployment, ClientError> {
+    let revisions = client.revisions(name).await?.read()?.revisions;
+    let current = revisions.iter().find(|revision| revision.current);
+    let since = current
+        .and_then(|revision| time(&revision.created))
+        .unwrap_or(Timestamp::UNIX_EPOCH);
+    // Another revision may have come between the two requests.
+    let of = current
+        .filter(|current| current.revision == status.revision)
+        .map(|_| (status.instance.clone(), status.revision));
+    Ok(KnownDeployment {
+        of,
+        since,
+        judged: None,
+    })
+}
+
+/// Returns the observations about a probe whose windows the clock does not close: its run time
+/// counts as windows.
+async fn unscheduled(
+    client: &Client,
+    status: &ProbeStatus,
+    wanted: WantedProbe<'_>,
+    since: Timestamp,
+) -> Result<Observed, ClientError> {
+    let windows = periods(status, since);
+    let failed_inserts = match wanted.reads_inserts && windows >= wanted.windows {
+        true => inserts(
+            &client
+                .peek(wanted.name, "application/json", LargestEntries::default())
+                .await?,
+        ),
+        false => 0,
+    };
+    Ok(Observed {
+        windows,
+        failed_inserts,
+        lost_windows: 0,
+    })
 }
 
 fn inserts(document: &crate::answer::Answer<crate::client::Document>) -> u64 {

@@ -79,17 +79,7 @@ impl FilesBeside {
         // with others beside them.
         let inner = [INNER; ABOVE].join("/");
         entries.push(json!({ "type": "directory", "name": inner, "contents": [] }));
-        let mut view = view.clone();
-        // A file of a few types that the project itself has under that name comes in place of all
-        // types, also in angle brackets.
-        if unit.files.contains_key(vmlinux::NAME)
-            && let Some(common) = view["roots"][0]["contents"].as_array_mut()
-        {
-            common.retain(|entry| entry["name"] != vmlinux::NAME);
-        }
-        if let Some(roots) = view["roots"].as_array_mut() {
-            roots.push(json!({ "type": "directory", "name": BESIDE, "contents": entries }));
-        }
+        let view = with_entries(view, unit, &entries);
         let description = sealed("view", view.to_string().as_bytes())?;
         let overlay = Some(path(&description));
         inherited.push(description);
@@ -114,6 +104,22 @@ impl FilesBeside {
         let bracketed = ["-idirafter", BESIDE].map(str::to_owned);
         arguments.splice(0..0, quoted.chain(bracketed).map(OsString::from));
     }
+}
+
+/// Returns the view with a directory of these entries in addition.
+fn with_entries(view: &Value, unit: &Unit<'_>, entries: &[Value]) -> Value {
+    let mut view = view.clone();
+    // A file of a few types that the project itself has under that name comes in place of all
+    // types, also in angle brackets.
+    if unit.files.contains_key(vmlinux::NAME)
+        && let Some(common) = view["roots"][0]["contents"].as_array_mut()
+    {
+        common.retain(|entry| entry["name"] != vmlinux::NAME);
+    }
+    if let Some(roots) = view["roots"].as_array_mut() {
+        roots.push(json!({ "type": "directory", "name": BESIDE, "contents": entries }));
+    }
+    view
 }
 
 /// Returns the name of a header of libbpf for programs that a project has in a folder of its own,

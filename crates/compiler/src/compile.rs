@@ -66,11 +66,7 @@ impl Compiler {
             return Ok(CompiledObject { shared, ..object });
         }
         if Self::follows_types(unit) {
-            let types = Arc::clone(&self.types);
-            let written = tokio::task::spawn_blocking(move || types.write()).await;
-            written
-                .unwrap_or_else(|error| Err(error.to_string()))
-                .map_err(refuse)?;
+            self.write_types().await.map_err(refuse)?;
         }
         let not_run = |error| refuse(format!("could not run {}: {error}", self.clang.display()));
         match self.outcome(arguments, unit).await.map_err(not_run)? {
@@ -113,25 +109,40 @@ impl Compiler {
                     self.known.keep(key, &object, &self.clang, headers);
                     return Ok(object);
                 }
-                let log = without_folders(diagnostics::without_crash_report(&log));
-                let mut errors = parsed.errors;
-                if log.contains(OUT_OF_MEMORY) {
-                    // Other messages are consequences of the missing memory.
-                    let limit = self.limits.data >> 20;
-                    return Err(
-                        refuse(format!("the compiler needed more than {limit} MiB")).with_log(log)
-                    );
-                }
-                if errors.is_empty() {
-                    errors.push(Finding::new(
-                        Stage::Compile,
-                        field,
-                        unexplained(status, &log),
-                    ));
-                }
-                Err(Rejection::from(errors).with_log(log))
+                Err(self.rejection(field, status, &log, parsed.errors))
             }
         }
+    }
+
+    /// Writes the types of `vmlinux.h` if no source has asked for them before. Fails with the
+    /// reason.
+    async fn write_types(&self) -> Result<(), String> {
+        let types = Arc::clone(&self.types);
+        let written = tokio::task::spawn_blocking(move || types.write()).await;
+        written.unwrap_or_else(|error| Err(error.to_string()))
+    }
+
+    /// Makes the rejection for a run of clang that has failed, from its log and from the errors in
+    /// the log.
+    fn rejection(
+        &self,
+        field: &str,
+        status: ExitStatus,
+        log: &str,
+        mut errors: Vec<Finding>,
+    ) -> Rejection {
+        let log = without_folders(diagnostics::without_crash_report(log));
+        let finding = |message: String| Finding::new(Stage::Compile, field, message);
+        if log.contains(OUT_OF_MEMORY) {
+            // Other messages are consequences of the missing memory.
+            let limit = self.limits.data >> 20;
+            errors = vec![finding(format!(
+                "the compiler needed more than {limit} MiB"
+            ))];
+        } else if errors.is_empty() {
+            errors.push(finding(unexplained(status, &log)));
+        }
+        Rejection::from(errors).with_log(log)
     }
 
     /// Compiles a unit. If the source has declarations right behind labels, and clang is too old

@@ -219,17 +219,7 @@ impl HeaderFiles {
         let types = types.file()?;
         common.push(entry(vmlinux::NAME, &path(&types)));
         headers.push(types);
-        // BCC, and the kernel's own samples, compile against the sources of the kernel. There the
-        // headers for user space have a directory of their own.
-        if let Some(linux) = host
-            .iter()
-            .find(|path| path.join(LINUX).exists())
-            .and_then(|path| path.to_str())
-        {
-            let folders = ["asm-generic", "linux"].map(|name| {
-                json!({ "type": "directory-remap", "name": name, "external-contents": format!("{linux}/{name}") })
-            });
-            let uapi = json!({ "type": "directory", "name": "uapi", "contents": folders });
+        if let Some(uapi) = uapi(host) {
             bcc.push(uapi.clone());
             common.push(uapi);
         }
@@ -242,10 +232,9 @@ impl HeaderFiles {
         roots.extend(host.iter().filter_map(|path| path.to_str()).map(remap));
         // Sources with a copy of libbpf's headers include these without their folder.
         let libbpf = libbpf(host);
-        let after: &[&str] = if libbpf.is_some() {
-            &[LIBBPF, LATE]
-        } else {
-            &[LATE]
+        let after: &[&str] = match &libbpf {
+            Some(_) => &[LIBBPF, LATE],
+            None => &[LATE],
         };
         roots.extend(libbpf);
         // Messages of clang name the headers by the view.
@@ -269,6 +258,20 @@ impl HeaderFiles {
             description: view,
         })
     }
+}
+
+/// Shows the kernel's headers for user space in a directory of their own; `None` if the host has
+/// none. BCC, and the kernel's own samples, compile against the sources of the kernel, which have
+/// such a directory.
+fn uapi(host: &[PathBuf]) -> Option<Value> {
+    let linux = host
+        .iter()
+        .find(|path| path.join(LINUX).exists())
+        .and_then(|path| path.to_str())?;
+    let folders = ["asm-generic", "linux"].map(|name| {
+        json!({ "type": "directory-remap", "name": name, "external-contents": format!("{linux}/{name}") })
+    });
+    Some(json!({ "type": "directory", "name": "uapi", "contents": folders }))
 }
 
 /// Shows libbpf's headers for programs in a directory of their own; `None` if the host has none.

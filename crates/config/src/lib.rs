@@ -12,7 +12,8 @@ mod probe;
 mod validate;
 mod window;
 
-pub use self::direction::{Code, DirectionConfig, SourceCode};
+pub use self::direction::DirectionConfig;
+pub use self::direction::code::{Code, SourceCode};
 pub use self::interface::InterfacePattern;
 pub use self::metric::MetricConfig;
 pub use self::places::PlacesConfig;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use twinprobe_api::ConfigDocument;
+use twinprobe_api::{ConfigDocument, DirectionDocument};
 use twinprobe_ebpf_common::Format;
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 use twinprobe_ebpf_common::hook::Direction;
@@ -16,7 +16,8 @@ use twinprobe_ebpf_common::metric::OnReplace;
 use twinprobe_ebpf_common::request::Fills;
 use twinprobe_ebpf_common::unit::Unit;
 
-use crate::direction::{self, Code, DirectionConfig, SourceCode};
+use crate::direction::code::{Code, SourceCode};
+use crate::direction::{self, DirectionConfig};
 use crate::places::PlacesConfig;
 use crate::validate::findings::{Defaults, Findings};
 use crate::validate::{fill, labels, names, shared};
@@ -69,16 +70,12 @@ impl ProbeConfig {
         if document.ingress.is_none() && document.egress.is_none() {
             findings.add("ingress", "at least one of ingress and egress is needed");
         }
-        let mut check =
-            |direction, document| direction::check(direction, document, &defaults, &mut findings);
-        let ingress = document
-            .ingress
-            .as_ref()
-            .map(|document| check(Direction::Ingress, document));
-        let egress = document
-            .egress
-            .as_ref()
-            .map(|document| check(Direction::Egress, document));
+        let mut check = |direction, document: Option<&DirectionDocument>| {
+            let config = direction::check(direction, document?, &defaults, &mut findings);
+            Some(config)
+        };
+        let ingress = check(Direction::Ingress, document.ingress.as_ref());
+        let egress = check(Direction::Egress, document.egress.as_ref());
         let shared_maps = shared::check(document, &mut findings);
         let fill = fill::check(document, &mut findings);
         let directions = [(Direction::Ingress, &ingress), (Direction::Egress, &egress)];
@@ -90,17 +87,7 @@ impl ProbeConfig {
             .window
             .as_ref()
             .map(|document| window::check(document, &mut findings));
-        let expires = document.expires.as_deref().and_then(|text| {
-            let lease = names::duration(
-                text,
-                "lease",
-                SHORTEST_LEASE..=LONGEST_LEASE,
-                "100ms to 8760h",
-            );
-            lease
-                .map_err(|message| findings.add("expires", message))
-                .ok()
-        });
+        let expires = expires(document.expires.as_deref(), &mut findings);
         let labels = document.labels.clone().unwrap_or_default();
         labels::check(&labels, &mut findings);
         labels::check_keys(document, &mut findings);
@@ -207,4 +194,13 @@ fn format(name: Option<&str>, findings: &mut Findings) -> Format {
         );
         Format::Json
     })
+}
+
+/// Returns the time after which the probe is removed; `None` if it stays.
+fn expires(text: Option<&str>, findings: &mut Findings) -> Option<Duration> {
+    let possible = SHORTEST_LEASE..=LONGEST_LEASE;
+    let lease = names::duration(text?, "lease", possible, "100ms to 8760h");
+    lease
+        .map_err(|message| findings.add("expires", message))
+        .ok()
 }

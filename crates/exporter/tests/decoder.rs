@@ -264,7 +264,7 @@ fn fold(layout: &Layout, slots: &[&[u8]], start: usize, agg: Aggregation, into: 
                 let start = start + member.bit_offset;
                 match member.bitfield {
                     Some(width) => {
-                        fold_number(&member.layout, slots, start, width.into(), agg, into)
+                        fold_number(&member.layout, slots, start, width.into(), agg, into);
                     }
                     None => fold(&member.layout, slots, start, agg, into),
                 }
@@ -272,7 +272,7 @@ fn fold(layout: &Layout, slots: &[&[u8]], start: usize, agg: Aggregation, into: 
         }
         Shape::Array { element, len } => {
             (0..*len).for_each(|index| {
-                fold(element, slots, start + 8 * element.size * index, agg, into)
+                fold(element, slots, start + 8 * element.size * index, agg, into);
             });
         }
         _ => fold_number(layout, slots, start, 8 * layout.size, agg, into),

@@ -153,7 +153,7 @@ fn check(name: &str, document: &Document) {
         assert_eq!(actual, golden, "{} differs", path.display());
         match format {
             Format::Json => {
-                drop(serde_json::from_str::<serde_json::Value>(&actual).expect("valid JSON"))
+                drop(serde_json::from_str::<serde_json::Value>(&actual).expect("valid JSON"));
             }
             Format::Xml => validate(&path),
             Format::OpenMetrics => drop(reference::parse(&[&actual])),

@@ -23,8 +23,9 @@ pub use self::budget::over;
 pub use self::compiled::{NodeMachine, for_node, is_form_of, with_objects};
 pub use self::decide::conditions::{Standing, compiled_condition, conditions};
 pub use self::decide::over_fleet::{JudgedRule, judged_rule};
+pub use self::decide::probe::outcome::{is_over, lease};
 pub use self::decide::probe::{
-    COMPLETE, FleetDecision, FleetNews, FleetView, ROLLED_BACK, decide, invalid, is_over, lease,
+    COMPLETE, FleetDecision, FleetNews, FleetView, ROLLED_BACK, decide, invalid,
 };
 pub use self::decide::rule::{
     FleetRuleDecision, FleetRuleView, decide_rule, invalid_rule, misnamed_rule, rule_key, rule_of,

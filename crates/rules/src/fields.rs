@@ -169,19 +169,7 @@ fn shown(content: &FieldContent, text: &str) -> Option<String> {
         }
         FieldContent::Ipv4 => text.parse::<Ipv4Addr>().ok()?.to_string(),
         FieldContent::Ip => text.parse::<IpAddr>().ok()?.to_canonical().to_string(),
-        FieldContent::Mac => {
-            let bytes = text
-                .split(':')
-                .map(|byte| u8::from_str_radix(byte, 16).ok());
-            let bytes = bytes
-                .collect::<Option<Vec<_>>>()
-                .filter(|bytes| bytes.len() == 6)?;
-            bytes
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect::<Vec<_>>()
-                .join(":")
-        }
+        FieldContent::Mac => mac(text)?,
         FieldContent::Name { names } => match number() {
             _ if names.iter().any(|name| name.name == text) => text.to_owned(),
             Some(number) => {
@@ -204,6 +192,18 @@ fn shown(content: &FieldContent, text: &str) -> Option<String> {
         FieldContent::Struct { .. } => return None,
         _ => text.to_owned(),
     })
+}
+
+/// Returns a MAC address in the form of documents.
+fn mac(text: &str) -> Option<String> {
+    let bytes = text
+        .split(':')
+        .map(|byte| u8::from_str_radix(byte, 16).ok());
+    let bytes = bytes
+        .collect::<Option<Vec<_>>>()
+        .filter(|bytes| bytes.len() == 6)?;
+    let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
+    Some(digits.collect::<Vec<_>>().join(":"))
 }
 
 /// Returns a number of a document as a reader of the document shows it.

@@ -3,28 +3,27 @@
 //! change, one transaction commits it to the store, and then the index applies it: after a crash or
 //! a full disk, the change is there as a whole or not at all.
 
+pub mod commit;
 #[cfg(test)]
 pub mod tests;
 
 use std::io;
 use std::sync::atomic::AtomicBool;
-#[cfg(test)]
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 use tokio::sync::watch;
 pub use twinprobe_ebpf_common::window::{Listing, WindowStatistics};
-use twinprobe_store::{self as store, Database, Durable, Ticket};
+use twinprobe_store::{self as store, Database, Durable};
 
 use crate::body::described::WholeHeads;
-use crate::body::draft::{Bodies, Body, LARGEST};
+use crate::body::draft::{Bodies, LARGEST};
 use crate::body::head::ClosedBy;
 use crate::body::stored::{BodySource, StoredWindow};
 use crate::index::index::{IndexChange, WindowIndex};
 use crate::retention::{AckError, ListBounds, Missing, RetentionLimits};
-use crate::rows::{self, Form, WindowRow};
+use crate::rows::{self, Form};
 use crate::told::WindowTeller;
 
 /// The windows of one probe. They remain after a replacement of the probe. Methods wait for the
@@ -63,25 +62,6 @@ pub struct Windows {
 pub type IsStored = bool;
 /// The right to make one change.
 pub type ChangeTurn = ArcMutexGuard<RawMutex, IsStored>;
-
-/// A change that was handed to the store.
-#[must_use]
-pub struct Submitted {
-    turn: ChangeTurn,
-    change: IndexChange,
-    /// The ticket for the change; `None` if there is nothing to be changed.
-    ticket: Option<Ticket>,
-    body: Option<Body>,
-}
-
-impl std::fmt::Debug for Submitted {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("Submitted")
-            .field("change", &self.change)
-            .finish_non_exhaustive()
-    }
-}
 
 /// The part of a file system that windows leave free if this is less than `keep_free`.
 const KEEP_FREE_PART: u64 = 20;
@@ -138,129 +118,6 @@ impl Windows {
     /// Waits until no other change is being made.
     pub fn turn(&self) -> ChangeTurn {
         self.turn.lock_arc()
-    }
-
-    /// Hands a change to the store. `body` is that of the new window or baseline.
-    pub fn submit(
-        &self,
-        turn: ChangeTurn,
-        change: IndexChange,
-        mut body: Option<Body>,
-        durable: Durable,
-    ) -> Submitted {
-        if change.is_empty() && body.is_none() {
-            return Submitted {
-                turn,
-                change,
-                ticket: None,
-                body,
-            };
-        }
-        let (series, name) = (self.series, self.name.clone());
-        let state = (change.saves || !*turn).then(|| change.state.encode());
-        let index = self.index.lock();
-        let new = change
-            .new
-            .as_ref()
-            .map(|window| WindowRow::new(series, window, Form::Closed));
-        let gone: Vec<i64> = change.gone.iter().map(|window| window.id).collect();
-        let forms = change
-            .forms
-            .iter()
-            .map(|(window, form)| WindowRow::new(series, window, *form));
-        let forms: Vec<WindowRow> = forms.collect();
-        let baseline = change.baseline.clone();
-        let baselines_gone = change
-            .baselines_gone
-            .iter()
-            .filter_map(|key| index.baselines.get(key));
-        let baselines_gone: Vec<i64> = baselines_gone.map(|baseline| baseline.id).collect();
-        drop(index);
-        let content = body.as_mut().and_then(|body| body.content.take());
-        let frees = new.is_none() && baseline.is_none();
-        #[cfg(test)]
-        let is_full = self.is_full.load(Ordering::Relaxed);
-        let ticket = self.database.submit(
-            durable,
-            frees,
-            Box::new(move |connection| {
-                #[cfg(test)]
-                if is_full {
-                    return Err(store::disk_full());
-                }
-                if let Some(state) = &state {
-                    rows::save_series(connection, series, &name, state)?;
-                }
-                gone.iter()
-                    .try_for_each(|&id| rows::delete_window(connection, id))?;
-                baselines_gone
-                    .iter()
-                    .try_for_each(|&id| rows::delete_baseline(connection, id))?;
-                forms.iter().try_for_each(|row| row.update(connection))?;
-                if let Some(row) = &new {
-                    row.insert(connection, content.as_deref())?;
-                }
-                if let Some((key, baseline)) = &baseline {
-                    rows::insert_baseline(connection, series, *key, baseline, content.as_deref())?;
-                }
-                Ok(())
-            }),
-        );
-        Submitted {
-            turn,
-            change,
-            ticket: Some(ticket),
-            body,
-        }
-    }
-
-    /// Waits until a change is in the store, and shows it. After an error nothing has changed.
-    pub fn finish(&self, submitted: Submitted) -> io::Result<()> {
-        let Submitted {
-            mut turn,
-            change,
-            ticket,
-            body,
-        } = submitted;
-        let Some(ticket) = ticket else { return Ok(()) };
-        self.database.wait(&ticket)?;
-        *turn = true;
-        let files = change
-            .gone
-            .iter()
-            .filter(|window| window.is_file)
-            .map(|window| window.id);
-        let mut files: Vec<i64> = files.collect();
-        let mut index = self.index.lock();
-        let baselines = change
-            .baselines_gone
-            .iter()
-            .filter_map(|key| index.baselines.get(key));
-        files.extend(
-            baselines
-                .filter(|baseline| baseline.is_file)
-                .map(|baseline| baseline.id),
-        );
-        index.apply(change);
-        drop(index);
-        body.into_iter().for_each(Body::named);
-        files.into_iter().for_each(|id| self.bodies.remove(id));
-        Ok(())
-    }
-
-    /// Makes a change without a body, and logs the reason of a failure.
-    pub fn change(
-        &self,
-        turn: ChangeTurn,
-        change: IndexChange,
-        durable: Durable,
-    ) -> io::Result<()> {
-        if self.index.lock().removed {
-            return Ok(());
-        }
-        self.finish(self.submit(turn, change, None, durable)).inspect_err(|error| {
-            tracing::error!(probe = self.name, %error, "a change of windows could not be written");
-        })
     }
 
     /// Sets the limits and drops the windows that exceed them. The next window drops the rows that

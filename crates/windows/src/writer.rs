@@ -10,7 +10,8 @@ use crate::body::draft::BodyDraft;
 use crate::body::format::Encoder;
 use crate::body::head::{ClosedBy, WindowHead};
 use crate::body::stored::{BodySource, StoredWindow};
-use crate::windows::{Submitted, Windows};
+use crate::windows::Windows;
+use crate::windows::commit::Submitted;
 
 /// A window that readers see after its commit. A drop of the writer forgets the window.
 #[derive(Debug)]

@@ -179,7 +179,7 @@ impl Frame {
             return bytes;
         };
         let mut put = |offset: usize, value: &[u8]| {
-            bytes[offset..offset + value.len()].copy_from_slice(value)
+            bytes[offset..offset + value.len()].copy_from_slice(value);
         };
         let address_sum = u32::from(checksum(&address.octets(), &[]));
         put(fields.address, &address.octets());

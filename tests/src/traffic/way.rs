@@ -84,7 +84,7 @@ impl LossyWay {
             let ends = Arc::clone(&ends);
             let run = move || {
                 lane.run(&ends)
-                    .expect("the way between two interfaces stays open")
+                    .expect("the way between two interfaces stays open");
             };
             threads.push(
                 std::thread::Builder::new()

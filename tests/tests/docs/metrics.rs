@@ -124,10 +124,10 @@ fn table(scraped: &str) -> Result<String> {
         let words: Vec<&str> = line.splitn(4, ' ').collect();
         match words[..] {
             ["#", "TYPE", name, kind] => {
-                kind.clone_into(&mut families.entry(name).or_default().kind)
+                kind.clone_into(&mut families.entry(name).or_default().kind);
             }
             ["#", "HELP", name, help] => {
-                help.clone_into(&mut families.entry(name).or_default().help)
+                help.clone_into(&mut families.entry(name).or_default().help);
             }
             _ => {}
         }

@@ -95,7 +95,7 @@ impl Account {
                         assert!(
                             self.popped[fifo].insert(value),
                             "{name} has given {value} twice"
-                        )
+                        );
                     }
                     None if name == "live" => {}
                     None => *self.counted.entry(name.clone()).or_default() += value,

@@ -106,7 +106,7 @@ fn lists_have_a_bound_that_the_answer_names() -> Result<()> {
                 .map(|error| &error["message"]);
             let message = message.and_then(Value::as_str).unwrap_or_default();
             words.iter().for_each(|word| {
-                assert!(message.contains(word), "{field}: {word} is not in {errors}")
+                assert!(message.contains(word), "{field}: {word} is not in {errors}");
             });
         }
     };

@@ -90,7 +90,7 @@ fn run(python: &PathBuf, role: &'static str, seed: usize) -> Result<()> {
         history
             .incoming()
             .flatten()
-            .for_each(|asked| drop(answer(&asked)))
+            .for_each(|asked| drop(answer(&asked)));
     });
     // The examples of the description name this interface.
     let link = [

@@ -295,10 +295,8 @@ impl Stream {
     /// Asks the stream to stop, and waits for its end.
     pub fn terminate(mut self) -> Result<()> {
         // SAFETY: a plain system call on a child that has not been waited for.
-        ensure!(
-            unsafe { libc::kill(self.child.id().cast_signed(), libc::SIGTERM) } == 0,
-            "it runs"
-        );
+        let sent = unsafe { libc::kill(self.child.id().cast_signed(), libc::SIGTERM) };
+        ensure!(sent == 0, "it runs");
         let status = self.child.wait()?;
         ensure!(status.success(), "{status}: {}", self.log());
         Ok(())

@@ -23,10 +23,10 @@ type Loss = (&'static str, fn(&Daemon));
 fn what_is_lost_is_noticed() -> Result<()> {
     let losses: [Loss; 6] = [
         ("there is no probe named bystander-tc", |daemon| {
-            drop(daemon.delete(TC).expect(204))
+            drop(daemon.delete(TC).expect(204));
         }),
         ("\"retained\":2", |daemon| {
-            drop(daemon.delete(&format!("{XDP}/windows/1")).expect(204))
+            drop(daemon.delete(&format!("{XDP}/windows/1")).expect(204));
         }),
         ("\"oldest\":2", |daemon| {
             daemon

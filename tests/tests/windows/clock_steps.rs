@@ -88,7 +88,7 @@ fn check(document: &Value, offset: i64, [least, most]: [Duration; 2], step: Opti
             assert!(
                 (end - start - duration).abs() < 1_000_000 + duration / 1000,
                 "{window}"
-            )
+            );
         }
         (Some(step), Some(found)) => {
             assert!((found - step).abs() < ABOUT, "{step}: {window}");

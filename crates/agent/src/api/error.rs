@@ -95,6 +95,17 @@ impl ProblemAnswer {
         Self::new(status, detail).with(finding)
     }
 
+    /// Makes the problem of a request that failed without a mistake of the client, and logs it.
+    fn failed(error: &EngineError) -> Self {
+        let detail = with_causes(error);
+        tracing::error!(error = detail, "a request failed");
+        let status = match error.is_full() {
+            true => StatusCode::INSUFFICIENT_STORAGE,
+            false => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self::new(status, detail)
+    }
+
     /// Makes a problem whose only finding has the same text and is about the whole configuration.
     fn finding(status: StatusCode, stage: Stage, message: String) -> Self {
         let finding = Finding {
@@ -213,15 +224,7 @@ impl From<EngineError> for ProblemAnswer {
             | EngineError::Kernel(_)
             | EngineError::Broken(_)
             | EngineError::Store(_)
-            | EngineError::Task(_) => {
-                let detail = with_causes(&error);
-                tracing::error!(error = detail, "a request failed");
-                let status = match error.is_full() {
-                    true => StatusCode::INSUFFICIENT_STORAGE,
-                    false => StatusCode::INTERNAL_SERVER_ERROR,
-                };
-                Self::new(status, detail)
-            }
+            | EngineError::Task(_) => Self::failed(&error),
         }
     }
 }

@@ -258,7 +258,7 @@ pub async fn roll_back(
 ) -> ApiResult<Response> {
     let wanted = read_rollback(&headers, request).await?;
     let (when, seen) = (conditions(&headers), |config: &ConfigDocument| {
-        notes.set(&name, config)
+        notes.set(&name, config);
     });
     let (_, status) = api
         .engine

@@ -126,12 +126,7 @@ pub fn wanted(
         unlisted.map(|Unlisted { error, .. }| format!("the interfaces can't be listed: {error}"));
     let unlisted = unlisted.or(selected.error.take());
     if let Some(reason) = unlisted.as_ref().filter(|_| is_new) {
-        let field = match (&config.netns, config.pods()) {
-            (Some(_), _) => "netns",
-            (None, Some(_)) => "pods",
-            (None, None) => "interface",
-        };
-        return Err(Finding::new(Stage::Attach, field, format!("{reason}; try again")).into());
+        return Err(not_listed(config, reason));
     }
     let interfaces = listed
         .as_ref()
@@ -170,6 +165,16 @@ pub fn wanted(
     })
 }
 
+/// Makes the rejection of a new probe whose interfaces can't be listed for this reason.
+fn not_listed(config: &PlacesConfig, reason: &str) -> Rejection {
+    let field = match (&config.netns, config.pods()) {
+        (Some(_), _) => "netns",
+        (None, Some(_)) => "pods",
+        (None, None) => "interface",
+    };
+    Finding::new(Stage::Attach, field, format!("{reason}; try again")).into()
+}
+
 /// Returns the placement of a probe. `interfaces` are those of the configured network namespace, or
 /// the reason why they can't be listed; then the whole probe waits.
 fn place(
@@ -177,26 +182,11 @@ fn place(
     interfaces: Result<&Interfaces, &io::Error>,
     selected: &SelectedPods,
 ) -> Placement {
-    let mut placement = Placement::default();
     let interfaces = match interfaces {
         Ok(interfaces) => interfaces,
-        Err(error) => {
-            let reason = match config.netns {
-                Some(_) => error.to_string(),
-                None => format!("the interfaces can't be listed: {error}"),
-            };
-            let wait = |text: &String| PendingPlace {
-                interface: text.clone(),
-                reason: reason.clone(),
-            };
-            placement.pending = config
-                .interfaces
-                .iter()
-                .map(|pattern| wait(&pattern.text))
-                .collect();
-            return placement;
-        }
+        Err(error) => return place_nowhere(config, error),
     };
+    let mut placement = Placement::default();
     let place = config
         .netns()
         .map_or_else(String::new, |path| format!(" in {}", path.display()));
@@ -243,6 +233,24 @@ fn place(
         }
     }
     placement
+}
+
+/// Returns the placement of a probe that waits for all its interfaces, because they can't be
+/// listed.
+fn place_nowhere(config: &PlacesConfig, error: &io::Error) -> Placement {
+    let reason = match config.netns {
+        Some(_) => error.to_string(),
+        None => format!("the interfaces can't be listed: {error}"),
+    };
+    let wait = |text: &String| PendingPlace {
+        interface: text.clone(),
+        reason: reason.clone(),
+    };
+    let patterns = config.interfaces.iter();
+    Placement {
+        pending: patterns.map(|pattern| wait(&pattern.text)).collect(),
+        ..Placement::default()
+    }
 }
 
 /// Tells whether the configuration excludes an interface from its patterns, by the interface's name

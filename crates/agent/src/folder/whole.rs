@@ -245,9 +245,9 @@ fn located(error: &EngineError) -> String {
 fn end(records: Vec<Recorded>, is_known: bool) {
     for (record, status) in records {
         if is_known {
-            record.forget()
+            record.forget();
         } else {
-            record.end(status)
+            record.end(status);
         }
     }
 }

@@ -23,6 +23,13 @@ struct HistoryParts {
     count: u64,
 }
 
+/// The courses of an answer in the form of a chart.
+struct ShownCourses<'a> {
+    subject: &'a HistorySubject,
+    /// For each point, whether the answer has a number there.
+    known: Vec<bool>,
+}
+
 /// Makes the chart. `source` names the server.
 pub fn chart(
     subject: &HistorySubject,
@@ -31,63 +38,24 @@ pub fn chart(
     source: String,
     answer: Vec<SampleSeries>,
 ) -> Chart {
-    let kind = subject.kind();
-    let HistoryParts {
-        mut keys,
-        total,
-        count,
-    } = parts(subject, steps, answer);
+    let mut parts = parts(subject, steps, answer);
     if subject.number.is_of_buckets() {
-        part_buckets(subject, &mut keys);
+        part_buckets(subject, &mut parts.keys);
     }
-    keys.sort_by(|(_, one), (_, other)| {
-        let size = |course: &Course| joined(kind, course).unwrap_or(f64::NEG_INFINITY);
-        size(other).total_cmp(&size(one))
-    });
-    keys.truncate(top);
-    let has = |point: usize| {
-        let is_there = |course: &Course| course.get(point).is_some_and(Option::is_some);
-        total.as_ref().is_some_and(is_there) || keys.iter().any(|(_, course)| is_there(course))
+    parts.keep_largest(subject.kind(), top);
+    let shown = ShownCourses {
+        subject,
+        known: parts.known(steps),
     };
-    let known: Vec<bool> = (0..steps.count as usize).map(has).collect();
-    // The rule is the same as over windows: at a point where something was counted, a key without
-    // samples has counted nothing.
-    let filled = |course: &Course| -> Course {
-        let nothing = |known: &bool| (*known && kind == ChartKind::Increase).then_some(0.0);
-        course
-            .iter()
-            .zip(&known)
-            .map(|(number, known)| number.or_else(|| nothing(known)))
-            .collect()
-    };
-    let numbers = |course: &Course| -> Vec<Option<JsonNumber>> {
-        course
-            .iter()
-            .map(|number| subject.number.original((*number)?))
-            .collect()
-    };
-    let sum = |course: &Course| subject.number.original(joined(kind, course)?);
-    // Keys that the server has only as `other` count as one of the other keys.
-    let others = count.saturating_sub(keys.len() as u64);
-    let others = (others > 0).then(|| {
-        let rest = total
-            .filter(|_| kind == ChartKind::Increase)
-            .map(|total| filled(&without(&total, &keys)));
-        let rest = rest.unwrap_or_else(|| vec![None; known.len()]);
-        OtherKeys {
-            keys: others,
-            total: sum(&rest),
-            values: numbers(&rest),
-        }
-    });
-    let series = keys.iter().map(|(of, course)| {
-        let course = filled(course);
+    let series = parts.keys.iter().map(|(of, course)| {
+        let course = shown.filled(course);
         ChartSeries {
             key: subject.number.key(&of.labels),
-            total: sum(&course),
-            values: numbers(&course),
+            total: shown.total(&course),
+            values: shown.values(&course),
         }
     });
+    let series = series.collect();
     let time = |end| {
         Timestamp::from_second(end)
             .map(|time| format!("{time:.3}"))
@@ -98,17 +66,83 @@ pub fn chart(
         metric: subject.metric.clone(),
         direction: subject.direction,
         field: subject.field.clone(),
-        shows: kind,
+        shows: subject.kind(),
         times: steps.ends().map(time).collect(),
-        seconds: known
+        seconds: shown
+            .known
             .iter()
             .map(|known| if *known { steps.step as f64 } else { 0.0 })
             .collect(),
         windows: 0,
         left_out: 0,
         source: Some(source),
-        series: series.collect(),
-        others,
+        series,
+        others: shown.others(&parts),
+    }
+}
+
+impl HistoryParts {
+    /// Keeps the `top` keys with the largest numbers, the largest first.
+    fn keep_largest(&mut self, kind: ChartKind, top: usize) {
+        self.keys.sort_by(|(_, one), (_, other)| {
+            let size = |course: &Course| joined(kind, course).unwrap_or(f64::NEG_INFINITY);
+            size(other).total_cmp(&size(one))
+        });
+        self.keys.truncate(top);
+    }
+
+    /// Tells for each point whether a key or the sum of all keys has a number there.
+    fn known(&self, steps: HistorySteps) -> Vec<bool> {
+        let has = |point: usize| {
+            let is_there = |course: &Course| course.get(point).is_some_and(Option::is_some);
+            self.total.as_ref().is_some_and(is_there)
+                || self.keys.iter().any(|(_, course)| is_there(course))
+        };
+        (0..steps.count as usize).map(has).collect()
+    }
+}
+
+impl ShownCourses<'_> {
+    /// Fills the gaps of a course. The rule is the same as over windows: at a point where something
+    /// was counted, a key without samples has counted nothing.
+    fn filled(&self, course: &Course) -> Course {
+        let is_increase = self.subject.kind() == ChartKind::Increase;
+        let nothing = |known: &bool| (*known && is_increase).then_some(0.0);
+        course
+            .iter()
+            .zip(&self.known)
+            .map(|(number, known)| number.or_else(|| nothing(known)))
+            .collect()
+    }
+
+    /// Returns the numbers of a course in the unit of the metric.
+    fn values(&self, course: &Course) -> Vec<Option<JsonNumber>> {
+        let number = |number: &Option<f64>| self.subject.number.original((*number)?);
+        course.iter().map(number).collect()
+    }
+
+    /// Returns the number that is computed from a whole course, in the unit of the metric.
+    fn total(&self, course: &Course) -> Option<JsonNumber> {
+        let total = joined(self.subject.kind(), course)?;
+        self.subject.number.original(total)
+    }
+
+    /// Returns the keys that are not among the keys of `parts`, if there are any. Keys that the
+    /// server has only as `other` count as one of them.
+    fn others(&self, parts: &HistoryParts) -> Option<OtherKeys> {
+        let others = parts.count.saturating_sub(parts.keys.len() as u64);
+        (others > 0).then(|| {
+            let total = parts.total.as_ref();
+            let rest = total
+                .filter(|_| self.subject.kind() == ChartKind::Increase)
+                .map(|total| self.filled(&without(total, &parts.keys)));
+            let rest = rest.unwrap_or_else(|| vec![None; self.known.len()]);
+            OtherKeys {
+                keys: others,
+                total: self.total(&rest),
+                values: self.values(&rest),
+            }
+        })
     }
 }
 

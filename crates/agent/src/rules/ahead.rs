@@ -142,18 +142,8 @@ impl RuleActions {
                 match loaded.and_then(|ahead| affordable(&engine, probe, ahead)) {
                     Ok(ahead) => {
                         elfs.extend(ahead.loaded.objects.values().cloned());
-                        let stays = index == 0
-                            && ahead.loaded.cost.map_bytes <= READY_BYTES
-                            && engine.registry.get(&probe.name).is_err();
-                        if stays {
-                            *ready.0.lock() = Some(ahead);
-                            tracing::info!(
-                                rule,
-                                probe = probe.name,
-                                "the rule's probe is loaded and waits"
-                            );
-                            let spare: Arc<dyn SpareShare> = ready.clone();
-                            engine.deployer.ledger.offer(&spare);
+                        if index == 0 {
+                            leave_ready(&engine, &rule, &probe.name, ahead, &ready);
                         }
                     }
                     Err(error) => {
@@ -178,6 +168,23 @@ impl RuleActions {
                 tracing::warn!(rule, %error, "the programs of the rule's probes are not kept ready");
             }
         }
+    }
+}
+
+/// Leaves a loaded probe in `ready`, unless the probe takes too much memory or exists already.
+fn leave_ready(
+    engine: &Engine,
+    rule: &str,
+    probe: &str,
+    ahead: Box<LoadedAhead>,
+    ready: &Arc<ReadyProbe>,
+) {
+    let is_small = ahead.loaded.cost.map_bytes <= READY_BYTES;
+    if is_small && engine.registry.get(probe).is_err() {
+        *ready.0.lock() = Some(ahead);
+        tracing::info!(rule, probe, "the rule's probe is loaded and waits");
+        let spare: Arc<dyn SpareShare> = ready.clone();
+        engine.deployer.ledger.offer(&spare);
     }
 }
 

@@ -175,11 +175,7 @@ impl RuleBook {
         when: &Conditions,
     ) -> Result<(PutOutcome, RuleStatus), EngineError> {
         let by = &author.principal;
-        let known = self
-            .rules
-            .lock()
-            .get(name)
-            .map(|rule| rule.stored.lock().clone());
+        let known = self.stored(name);
         check(when, known.as_ref())?;
         if let Some(known) = known.as_ref().filter(|known| known.document == document)
             && known.state.stopped.is_none()
@@ -196,15 +192,8 @@ impl RuleBook {
         })?;
         let mut others = self.documents();
         others.retain(|(other, _)| other != name);
-        check::check(
-            &self.engine,
-            (name, &document),
-            &others,
-            checked,
-            &probe.stored.config,
-            by,
-        )
-        .await?;
+        let (rule, watched) = ((name, &document), &probe.stored.config);
+        check::check(&self.engine, rule, &others, checked, watched, by).await?;
         let retained = self.engine.retained(&document.watch)?;
         let newest = retained.windows.newest().map_or(0, |newest| newest.seq());
         let role = by.role.map_or("", Role::name);

@@ -120,14 +120,14 @@ impl RuleActions {
             match self.reconfigure(probe, after, before, &firing).await {
                 Ok(true) => {}
                 Ok(false) => {
-                    tracing::info!(rule = self.rule, probe, "somebody has changed it since")
+                    tracing::info!(rule = self.rule, probe, "somebody has changed it since");
                 }
                 Err(error) if error.again => return Err(EngineError::Conflict(error.reason)),
                 Err(error) => {
                     failed = Some(format!(
                         "probe {probe} can't be changed back: {}",
                         error.reason
-                    ))
+                    ));
                 }
             }
         }

@@ -222,11 +222,8 @@ impl RuleRunner {
         judgement: Result<Judgement, String>,
     ) -> Result<(), EngineError> {
         let mut next = self.stored.lock().clone();
-        next.no_value = judgement
-            .as_ref()
-            .ok()
-            .and_then(|judgement| judgement.missing)
-            .map(|missing| missing.to_string());
+        let missing = judgement.as_ref().ok().and_then(|judged| judged.missing);
+        next.no_value = missing.map(|missing| missing.to_string());
         if let Err(error) = &judgement {
             next.last_error = Some(format!("window {}: {error}", entry.seq));
         }
@@ -245,23 +242,7 @@ impl RuleRunner {
             Some(Decision::Fire { window }) => match pair.actions(&self.actions.engine).await? {
                 Ok(actions) => {
                     tracing::info!(rule = self.actions.rule, window, "fires");
-                    let shown = |action: &RuleAction| action.clone().without_sources().masked();
-                    let taken = actions.iter().map(shown).collect();
-                    let time = entry.end.clone();
-                    next.pending = Some(PendingActions {
-                        window,
-                        actions,
-                        done: 0,
-                    });
-                    let (done, ended, error) = (None, None, None);
-                    next.fired(RuleFiring {
-                        window,
-                        time,
-                        actions: taken,
-                        done,
-                        ended,
-                        error,
-                    });
+                    begin_firing(&mut next, window, entry.end.clone(), actions);
                 }
                 Err(reason) => {
                     next.stop(format!(
@@ -272,10 +253,8 @@ impl RuleRunner {
             Some(Decision::End { .. }) => next.is_ending = true,
             None => {}
         }
-        let first = next
-            .pending
-            .as_ref()
-            .and_then(|pending| pending.actions.first().cloned());
+        let pending = next.pending.as_ref();
+        let first = pending.and_then(|pending| pending.actions.first().cloned());
         let has_fired = first.is_some();
         // Loading touches no packet, so it need not wait for the disk.
         let mut preparation = std::mem::take(&mut self.preparation);
@@ -284,11 +263,8 @@ impl RuleRunner {
         self.preparation = preparation;
         kept?;
         self.ahead = ahead;
-        self.actions
-            .engine
-            .telemetry
-            .rules
-            .judged(&self.actions.rule, has_fired);
+        let telemetry = &self.actions.engine.telemetry.rules;
+        telemetry.judged(&self.actions.rule, has_fired);
         Ok(())
     }
 
@@ -315,7 +291,7 @@ impl RuleRunner {
                     self.commit(Durable::Now, |stored| {
                         match action {
                             RuleAction::Apply(probe) => {
-                                drop(stored.made.insert(probe.name.clone()))
+                                stored.made.insert(probe.name.clone());
                             }
                             RuleAction::Notify(url) => stored.send(window, index, url),
                             RuleAction::Change(_) | RuleAction::Delete(_) | RuleAction::Mark(_) => {
@@ -360,7 +336,7 @@ impl RuleRunner {
         };
         let name = change.name.clone();
         self.commit(Durable::Now, |stored| {
-            drop(stored.changed.insert(name, changed))
+            stored.changed.insert(name, changed);
         })
         .await?;
         crash::point("rule_prepared");
@@ -434,6 +410,25 @@ impl RuleRunner {
         *self.stored.lock() = next;
         Ok(())
     }
+}
+
+/// Records a firing at a window that ends at `time`, and the actions that the rule takes next.
+fn begin_firing(next: &mut StoredRule, window: u64, time: String, actions: Vec<RuleAction>) {
+    let shown = |action: &RuleAction| action.clone().without_sources().masked();
+    let (done, ended, error) = (None, None, None);
+    next.fired(RuleFiring {
+        window,
+        time,
+        actions: actions.iter().map(shown).collect(),
+        done,
+        ended,
+        error,
+    });
+    next.pending = Some(PendingActions {
+        window,
+        actions,
+        done: 0,
+    });
 }
 
 /// Waits for the next window.

@@ -68,7 +68,7 @@ impl Store {
                 Ok(entry) => found.push(entry),
                 // A later version may know other changes.
                 Err(error) => {
-                    tracing::warn!(%error, "a change in the history can't be read and is left out")
+                    tracing::warn!(%error, "a change in the history can't be read and is left out");
                 }
             }
         }

@@ -98,15 +98,8 @@ impl PendingRecord<'_> {
             change: entry,
         } = self;
         let oldest = store.oldest_change();
-        let old = store.read("a probe", |connection| {
-            let mut statement =
-                connection.prepare_cached("SELECT record FROM probes WHERE name = ?1")?;
-            statement
-                .query_row([&name], |row| row.get::<_, Vec<u8>>(0))
-                .optional()
-        })?;
         // An unreadable record is kept for a daemon that can read it, or for the operator.
-        let is_unreadable = old.is_some_and(|old| format::parse(&old).is_err());
+        let is_unreadable = has_unreadable(store, &name)?;
         if is_unreadable {
             tracing::warn!(
                 probe = name,
@@ -152,4 +145,16 @@ impl PendingRecord<'_> {
         };
         store.commit(&what, false, Box::new(change))
     }
+}
+
+/// Tells whether the stored record of a probe can't be read.
+fn has_unreadable(store: &Store, name: &str) -> Result<bool, StoreError> {
+    let record = store.read("a probe", |connection| {
+        let mut statement =
+            connection.prepare_cached("SELECT record FROM probes WHERE name = ?1")?;
+        statement
+            .query_row([name], |row| row.get::<_, Vec<u8>>(0))
+            .optional()
+    })?;
+    Ok(record.is_some_and(|record| format::parse(&record).is_err()))
 }

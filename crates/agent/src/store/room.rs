@@ -78,6 +78,19 @@ impl Used {
         (revisions.len() > kept).then(|| revisions.remove(0))
     }
 
+    /// Removes the revisions of a probe that are beyond the limit once the probe has the revision
+    /// `newest`.
+    fn drop_outdated(&mut self, name: &str, newest: u64) {
+        while let Some(oldest) = self
+            .revisions
+            .get(name)
+            .and_then(|revisions| revisions.first())
+            && oldest.0 <= newest.saturating_sub(REVISIONS)
+        {
+            self.drop_oldest(name, 0);
+        }
+    }
+
     /// Returns the probe whose earlier revisions take the most room. The newest revision of a probe
     /// does not count, because it runs. For the probe `own`, which gets a new revision now, all
     /// revisions count.
@@ -118,14 +131,7 @@ impl Store {
         let objects: u64 = wanted.objects.iter().map(|elf| elf.len() as u64).sum();
         let mut dropped = Dropped::default();
         // Revisions beyond the limit are removed in any case.
-        while let Some(oldest) = used
-            .revisions
-            .get(name)
-            .and_then(|revisions| revisions.first())
-            && oldest.0 <= wanted.revision.saturating_sub(REVISIONS)
-        {
-            used.drop_oldest(name, 0);
-        }
+        used.drop_outdated(name, wanted.revision);
         let own = rows + objects;
         while own.saturating_add(used.revisions_of(name)) > limit.each {
             let Some((revision, _)) = used.drop_oldest(name, 0) else {

@@ -68,24 +68,14 @@ pub fn register<'a>(
     }
     let help = "Time of the program for the slowest sample packet in a trial";
     registry.register("twinprobe_probe_seconds_per_packet", help, time);
-    registry.register(
-        "twinprobe_probe_instructions",
-        "Instructions of the program",
-        instructions,
-    );
-    registry.register(
-        "twinprobe_probe_verified",
-        "Instructions that the verifier has followed",
-        verified,
-    );
+    let help = "Instructions of the program";
+    registry.register("twinprobe_probe_instructions", help, instructions);
+    let help = "Instructions that the verifier has followed";
+    registry.register("twinprobe_probe_verified", help, verified);
     let help = "Stack of the deepest chain of calls";
     registry.register_with_unit("twinprobe_probe_stack", help, Unit::Bytes, stack);
-    registry.register_with_unit(
-        "twinprobe_probe_map",
-        "Memory of all maps once they are full",
-        Unit::Bytes,
-        maps,
-    );
+    let help = "Memory of all maps once they are full";
+    registry.register_with_unit("twinprobe_probe_map", help, Unit::Bytes, maps);
     let help = "Measured time per packet while the probe runs (--measure-cost)";
     registry.register("twinprobe_probe_live_seconds_per_packet", help, live);
     let help = "Packets in the measurement of the time per packet";

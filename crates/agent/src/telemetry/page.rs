@@ -278,7 +278,7 @@ fn register_events(probes: &[ProbeFacts], registry: &mut Registry) {
     }
     let since = "since the probe was last replaced";
     let mut total = |name: &str, help: &str, family| {
-        registry.register(name, format!("{help}, {since}"), family)
+        registry.register(name, format!("{help}, {since}"), family);
     };
     total(
         "twinprobe_events_delivered",

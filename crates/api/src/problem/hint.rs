@@ -130,26 +130,7 @@ fn name_hint(message: &str, source: &str) -> Option<String> {
         ));
     }
     let Some((_, header)) = HEADERS.iter().find(|(begins, _)| name.starts_with(begins)) else {
-        if message.starts_with(UNDEFINED) {
-            return Some(LINKED.to_owned());
-        }
-        // There is no hint if the compiler has suggested a name. Messages about incomplete types
-        // need none: the name is known.
-        let is_unclear =
-            message.contains("undeclared identifier") && !message.contains("did you mean");
-        let is_macro = name
-            .bytes()
-            .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_');
-        let given = if is_macro {
-            ", or give it in `defines` if the project's build or loader does"
-        } else {
-            ""
-        };
-        return is_unclear.then(|| {
-            format!(
-                "{name} is not known here: check its spelling, or declare it above this line{given}"
-            )
-        });
+        return unknown_hint(message, name);
     };
     // If the source includes the header already, the header does not define the name.
     let line = format!("#include <{header}>");
@@ -167,6 +148,29 @@ fn name_hint(message: &str, source: &str) -> Option<String> {
             )
         }
         false => format!("write `{line}` above"),
+    })
+}
+
+/// Returns an advice about a name that is in no header that the hints know.
+fn unknown_hint(message: &str, name: &str) -> Option<String> {
+    if message.starts_with(UNDEFINED) {
+        return Some(LINKED.to_owned());
+    }
+    // There is no hint if the compiler has suggested a name. Messages about incomplete types need
+    // none: the name is known.
+    let is_unclear = message.contains("undeclared identifier") && !message.contains("did you mean");
+    let is_macro = name
+        .bytes()
+        .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_');
+    let given = if is_macro {
+        ", or give it in `defines` if the project's build or loader does"
+    } else {
+        ""
+    };
+    is_unclear.then(|| {
+        format!(
+            "{name} is not known here: check its spelling, or declare it above this line{given}"
+        )
     })
 }
 

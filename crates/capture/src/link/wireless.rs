@@ -92,18 +92,12 @@ fn body(
     if flags & PROTECTED != 0 {
         return Err(UnfitFrame::Encrypted);
     }
-    let address = |at: usize| -> Result<Mac, UnfitFrame> {
-        frame
-            .get(at..)
-            .and_then(|rest| rest.first_chunk())
-            .copied()
-            .ok_or(UnfitFrame::Header)
-    };
     let sequence = frame.get(22).copied().ok_or(UnfitFrame::Header)?;
     if sequence & 0xf != 0 {
         return Err(UnfitFrame::Fragment);
     }
-    let (first, second, third) = (address(4)?, address(10)?, address(16)?);
+    let addresses: [Mac; 3] = [part(frame, 4)?, part(frame, 10)?, part(frame, 16)?];
+    let [first, second, third] = addresses;
     let mut size = 24;
     let (destination, source) = match (flags & TO_SYSTEM != 0, flags & FROM_SYSTEM != 0) {
         (false, false) => (first, second),
@@ -111,7 +105,7 @@ fn body(
         (false, true) => (first, third),
         (true, true) => {
             size += 6;
-            (third, address(24)?)
+            (third, part(frame, 24)?)
         }
     };
     if subtype & WITH_QUALITY != 0 {
@@ -124,11 +118,7 @@ fn body(
     if is_padded {
         size = size.next_multiple_of(4);
     }
-    let snap: [u8; 8] = frame
-        .get(size..)
-        .and_then(|rest| rest.first_chunk())
-        .copied()
-        .ok_or(UnfitFrame::Header)?;
+    let snap: [u8; 8] = part(frame, size)?;
     let [head @ .., high, low] = snap;
     if !SNAP.contains(&head) {
         return Err(UnfitFrame::NotIp);
@@ -144,4 +134,10 @@ fn body(
         source,
         ..framed
     })
+}
+
+/// Returns the bytes of a frame at `at`.
+fn part<const N: usize>(frame: &[u8], at: usize) -> Result<[u8; N], UnfitFrame> {
+    let rest = frame.get(at..).ok_or(UnfitFrame::Header)?;
+    rest.first_chunk().copied().ok_or(UnfitFrame::Header)
 }

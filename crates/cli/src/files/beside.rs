@@ -103,6 +103,40 @@ mod tests {
 
     use super::*;
 
+    /// The files of a project whose probe includes files of its own folder and of others.
+    const PROJECT: [(&str, &str); 15] = [
+        ("outside.h", "int outside;"),
+        (
+            "probe/sizes.h",
+            "#include \"lib/a.h\"\n#include \"../outside.h\"\n",
+        ),
+        (
+            "probe/lib/a.h",
+            "  #  include\t\"deep/b.h\" // a comment\n#include \"sizes.h\"\n",
+        ),
+        (
+            "probe/lib/deep/b.h",
+            "#include \"../c.h\"\n#include \"b.h\"\n",
+        ),
+        ("probe/lib/c.h", "int c;"),
+        ("probe/lib/vmlinux.h", "typedef unsigned int __u32;"),
+        ("probe/unused.h", "int unused;"),
+        (
+            "probe/lib/brackets.h",
+            "#include <linux/bpf.h>\n#include \"../../../common/shared.h\"\n",
+        ),
+        ("common/shared.h", "int outside;"),
+        (
+            "types/above.h",
+            "#include \"near.h\"\n#include \"../types/deep/below.h\"\n#include \"secret\"\n",
+        ),
+        ("types/near.h", "int near;"),
+        ("types/deep/below.h", "int below;"),
+        ("types/secret", "not a header"),
+        ("probe/common/shared.h", "int shared;"),
+        ("probe/..data/linked.h", "int linked;"),
+    ];
+
     #[test]
     fn included_files_are_found_below_and_headers_above_the_folder_of_the_source() {
         let directory = tempfile::tempdir().unwrap();
@@ -111,38 +145,7 @@ mod tests {
         for folder in ["probe/..data", "common", "probe/common", "types/deep"] {
             fs::create_dir_all(at(folder)).unwrap();
         }
-        for (name, text) in [
-            ("outside.h", "int outside;"),
-            (
-                "probe/sizes.h",
-                "#include \"lib/a.h\"\n#include \"../outside.h\"\n",
-            ),
-            (
-                "probe/lib/a.h",
-                "  #  include\t\"deep/b.h\" // a comment\n#include \"sizes.h\"\n",
-            ),
-            (
-                "probe/lib/deep/b.h",
-                "#include \"../c.h\"\n#include \"b.h\"\n",
-            ),
-            ("probe/lib/c.h", "int c;"),
-            ("probe/lib/vmlinux.h", "typedef unsigned int __u32;"),
-            ("probe/unused.h", "int unused;"),
-            (
-                "probe/lib/brackets.h",
-                "#include <linux/bpf.h>\n#include \"../../../common/shared.h\"\n",
-            ),
-            ("common/shared.h", "int outside;"),
-            (
-                "types/above.h",
-                "#include \"near.h\"\n#include \"../types/deep/below.h\"\n#include \"secret\"\n",
-            ),
-            ("types/near.h", "int near;"),
-            ("types/deep/below.h", "int below;"),
-            ("types/secret", "not a header"),
-            ("probe/common/shared.h", "int shared;"),
-            ("probe/..data/linked.h", "int linked;"),
-        ] {
+        for (name, text) in PROJECT {
             fs::write(at(name), text).unwrap();
         }
         for name in ["probe/vmlinux.h", "probe/lib/vmlinux_x86.h"] {

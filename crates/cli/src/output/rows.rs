@@ -378,7 +378,7 @@ fn members(row: &mut TextRow<'_>, value: &Value, rates: bool, wide: bool) {
                     Value::Object(inside) if !wide => {
                         let shown = inside.iter().filter(|(_, field)| !is_sketch(field));
                         shown.for_each(|(of, field)| {
-                            leaves(row, &format!("{name}.{of}"), field, rates)
+                            leaves(row, &format!("{name}.{of}"), field, rates);
                         });
                     }
                     field => leaves(row, name, field, rates),

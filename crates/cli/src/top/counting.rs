@@ -128,6 +128,7 @@ mod tests {
 
     use serde_json::json;
 
+    use super::GrowthKind::{Live, Nothing, Sum, Window};
     use super::*;
 
     #[test]
@@ -150,48 +151,18 @@ mod tests {
             (measured.counting, measured.field)
         };
         for (direction, name, counting, field) in [
-            (
-                "ingress",
-                "net_flows_packets",
-                GrowthKind::Window,
-                "packets",
-            ),
+            ("ingress", "net_flows_packets", Window, "packets"),
             (
                 "ingress",
                 "net_flows_last_timestamp_seconds",
-                GrowthKind::Nothing,
+                Nothing,
                 "last_timestamp_seconds",
             ),
-            (
-                "ingress",
-                "net_flow_packets_total",
-                GrowthKind::Live,
-                "packets_total",
-            ),
-            (
-                "ingress",
-                "net_flows_all_total",
-                GrowthKind::Sum,
-                "net_flows_all_total",
-            ),
-            (
-                "ingress",
-                "net_wait_seconds_bucket",
-                GrowthKind::Sum,
-                "bucket",
-            ),
-            (
-                "ingress",
-                "flows_packets",
-                GrowthKind::Live,
-                "flows_packets",
-            ),
-            (
-                "egress",
-                "net_flows_packets_total",
-                GrowthKind::Sum,
-                "packets_total",
-            ),
+            ("ingress", "net_flow_packets_total", Live, "packets_total"),
+            ("ingress", "net_flows_all_total", Sum, "net_flows_all_total"),
+            ("ingress", "net_wait_seconds_bucket", Sum, "bucket"),
+            ("ingress", "flows_packets", Live, "flows_packets"),
+            ("egress", "net_flows_packets_total", Sum, "packets_total"),
         ] {
             assert_eq!(of(direction, name), (counting, field.to_owned()), "{name}");
         }

@@ -94,7 +94,6 @@ fn probes(frame: &mut Frame<'_>, state: &TopState, area: Rect) {
             title.to_owned()
         }
     };
-    let right = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
     let head = Row::new([
         Cell::from(mark(Column::Name, "PROBE")),
         Cell::from("STATE"),
@@ -105,26 +104,6 @@ fn probes(frame: &mut Frame<'_>, state: &TopState, area: Rect) {
         Cell::from("ON"),
     ])
     .style(TITLE);
-    let cells = |row: &&ProbeRow| {
-        // The time in a trial is an estimate of the cost of packets.
-        let time = row
-            .time
-            .map(|(time, measured)| format!("{}{time:.0}", if measured { "" } else { "~" }));
-        let state = if row.state == "running" {
-            Style::new()
-        } else {
-            ALARM
-        };
-        Row::new([
-            Cell::from(row.name.clone()),
-            Cell::from(Span::styled(row.state.clone(), state)),
-            right(row.packets.map_or_else(dash, units::count)),
-            right(time.unwrap_or_else(dash)),
-            right(row.share().map_or_else(dash, percent)),
-            Cell::from(Span::styled(sparkline(&row.history), SPARKS)),
-            Cell::from(printable(row.reason.as_ref().unwrap_or(&row.places))),
-        ])
-    };
     let widest = rows
         .iter()
         .map(|row| row.name.chars().count())
@@ -145,7 +124,7 @@ fn probes(frame: &mut Frame<'_>, state: &TopState, area: Rect) {
     } else {
         format!(" /{} ", state.filter)
     };
-    let table = Table::new(rows.iter().map(cells), widths)
+    let table = Table::new(rows.iter().copied().map(probe_row), widths)
         .header(head)
         .row_highlight_style(SELECTED)
         .block(
@@ -157,13 +136,34 @@ fn probes(frame: &mut Frame<'_>, state: &TopState, area: Rect) {
     frame.render_stateful_widget(table, area, &mut TableState::new().with_selected(chosen));
 }
 
+/// Returns the row of a probe in the table of probes.
+fn probe_row(row: &ProbeRow) -> Row<'static> {
+    // The time in a trial is an estimate of the cost of packets.
+    let time = row
+        .time
+        .map(|(time, measured)| format!("{}{time:.0}", if measured { "" } else { "~" }));
+    let state = if row.state == "running" {
+        Style::new()
+    } else {
+        ALARM
+    };
+    Row::new([
+        Cell::from(row.name.clone()),
+        Cell::from(Span::styled(row.state.clone(), state)),
+        right(row.packets.map_or_else(dash, units::count)),
+        right(time.unwrap_or_else(dash)),
+        right(row.share().map_or_else(dash, percent)),
+        Cell::from(Span::styled(sparkline(&row.history), SPARKS)),
+        Cell::from(printable(row.reason.as_ref().unwrap_or(&row.places))),
+    ])
+}
+
 fn entries(frame: &mut Frame<'_>, state: &TopState, mut area: Rect) {
     let Some(row) = state.selected() else {
         let none = "no probes; `twinprobe apply --probe top-talkers --interface IFACE` deploys one";
         return frame.render_widget(Paragraph::new(none), area);
     };
     let entries = state.entries();
-    let right = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
     let head = Row::new([
         Cell::from(format!("{}: {} entries", row.name, entries.len())),
         right("VALUE".to_owned()),
@@ -263,6 +263,11 @@ fn help(frame: &mut Frame<'_>) {
 /// The columns for sparklines: none where keys need the room.
 const fn spark(area: Rect) -> u16 {
     if area.width < ROOM { 0 } else { SPARK }
+}
+
+/// Returns a cell whose text stands at the right, as numbers do.
+fn right(text: String) -> Cell<'static> {
+    Cell::from(Line::from(text).alignment(Alignment::Right))
 }
 
 fn dash() -> String {

@@ -228,7 +228,7 @@ impl TopState {
             Action::Faster => self.interval = (self.interval / 2).max(SHORTEST),
             Action::Slower => self.interval = (self.interval * 2).min(LONGEST),
             Action::Open => {
-                (self.view, self.scroll, self.filter) = (TopView::Entries, 0, String::new())
+                (self.view, self.scroll, self.filter) = (TopView::Entries, 0, String::new());
             }
             Action::Back if self.view == TopView::Probes => self.filter.clear(),
             Action::Back => (self.view, self.filter) = (TopView::Probes, String::new()),

@@ -9,6 +9,7 @@ use twinprobe_api::Rollback;
 
 use super::*;
 use crate::captures::Captures;
+use crate::client::windows::WindowQuery;
 
 /// Answers every request with `{}` and sends on its first line.
 async fn serve(listener: UnixListener, lines: tokio::sync::mpsc::UnboundedSender<String>) {

@@ -31,7 +31,7 @@ pub fn convert(
     wishes: &Wishes,
     converted: &mut Converted,
 ) -> Result<(), ConvertError> {
-    let xdp = text(cube, "type", "")?.map(str::to_ascii_uppercase);
+    let kind = text(cube, "type", "")?.map(str::to_ascii_uppercase);
     let mut labels = Vec::new();
     let (mut directions, mut title) = (Vec::new(), None);
     for (direction, path) in PATHS {
@@ -48,20 +48,8 @@ pub fn convert(
         let begin = labels.len();
         let mut metrics = metrics(section, path, &mut labels, converted)?;
         distinct::rename(&mut metrics, &mut labels[begin..], converted);
-        let mut configured =
-            json!({ "hook": "tc", "dialect": "bcc", "source": code, "metrics": metrics });
-        if let Some(xdp) = xdp
-            .as_deref()
-            .filter(|kind| direction == "ingress" && kind.contains("XDP"))
-        {
-            configured["hook"] = json!("xdp");
-            configured["mode"] = json!(if xdp.contains("DRV") {
-                "native"
-            } else {
-                "generic"
-            });
-        }
-        directions.push((direction, configured));
+        let kind = kind.as_deref().filter(|_| direction == "ingress");
+        directions.push((direction, configured(code, &metrics, kind)));
     }
     if directions.is_empty() {
         return Ok(());
@@ -88,6 +76,22 @@ pub fn convert(
     }
     converted.probes.push(probe);
     Ok(())
+}
+
+/// Returns a direction of the probe: its code, its metrics, and the hook that the type of the cube
+/// stands for. Without a type the hook is tc.
+fn configured(code: &str, metrics: &[Value], kind: Option<&str>) -> Value {
+    let mut configured =
+        json!({ "hook": "tc", "dialect": "bcc", "source": code, "metrics": metrics });
+    if let Some(xdp) = kind.filter(|kind| kind.contains("XDP")) {
+        configured["hook"] = json!("xdp");
+        configured["mode"] = json!(if xdp.contains("DRV") {
+            "native"
+        } else {
+            "generic"
+        });
+    }
+    configured
 }
 
 fn metrics(
@@ -124,36 +128,48 @@ fn metrics(
                 metric[ours] = json!(true);
             }
         }
-        if let Some(metadata) = object("open-metrics-metadata") {
-            let inside = format!("{at}.open-metrics-metadata.");
-            if let Some(help) = text(metadata, "help", &inside)? {
-                metric["help"] = json!(help);
-            }
-            let kind = text(metadata, "type", &inside)?.map(str::to_ascii_lowercase);
-            if let Some(kind) = kind.filter(|kind| kind != "untyped" && kind != "gauge") {
-                converted.notes.push(format!(
-                    "{name}: type {kind} is left out: a metric is a counter in OpenMetrics if it has snapshot without init, a \
-                     histogram if its map has btf_decl_tag(\"histogram\")"
-                ));
-            }
-            let list = metadata
-                .get("labels")
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten();
-            let label = |label: &Value| {
-                Some((
-                    label.get("name")?.as_str()?.to_owned(),
-                    label.get("value")?.as_str()?.to_owned(),
-                ))
-            };
-            labels.push((name.to_owned(), list.filter_map(label).collect()));
-        } else {
-            labels.push((name.to_owned(), DistinctLabels::new()));
-        }
+        let own = match object("open-metrics-metadata") {
+            Some(metadata) => describe(metadata, &at, name, &mut metric, converted)?,
+            None => DistinctLabels::new(),
+        };
+        labels.push((name.to_owned(), own));
         metrics.push(metric);
     }
     Ok(metrics)
+}
+
+/// Adds the description of the metric `name` from its metadata, and returns the labels of the
+/// metric. `at` is the place of its configuration.
+fn describe(
+    metadata: &Map<String, Value>,
+    at: &str,
+    name: &str,
+    metric: &mut Value,
+    converted: &mut Converted,
+) -> Result<DistinctLabels, ConvertError> {
+    let inside = format!("{at}.open-metrics-metadata.");
+    if let Some(help) = text(metadata, "help", &inside)? {
+        metric["help"] = json!(help);
+    }
+    let kind = text(metadata, "type", &inside)?.map(str::to_ascii_lowercase);
+    if let Some(kind) = kind.filter(|kind| kind != "untyped" && kind != "gauge") {
+        converted.notes.push(format!(
+            "{name}: type {kind} is left out: a metric is a counter in OpenMetrics if it has snapshot without init, a \
+             histogram if its map has btf_decl_tag(\"histogram\")"
+        ));
+    }
+    let list = metadata
+        .get("labels")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    let label = |label: &Value| {
+        Some((
+            label.get("name")?.as_str()?.to_owned(),
+            label.get("value")?.as_str()?.to_owned(),
+        ))
+    };
+    Ok(list.filter_map(label).collect())
 }
 
 /// Returns the common labels of all metrics, as labels of the probe. Other labels are left out.

@@ -32,21 +32,7 @@ pub fn definitions(
     let mut definitions = Vec::new();
     for (table, slots) in unit.calls {
         if !found.tables.contains(&(table, PROGRAMS)) {
-            let tables = found
-                .tables
-                .iter()
-                .filter(|(_, kind)| *kind == PROGRAMS)
-                .map(|(name, _)| *name);
-            let tables: Vec<&str> = tables.collect();
-            let known = if tables.is_empty() {
-                "none".to_owned()
-            } else {
-                tables.join(", ")
-            };
-            let message = format!(
-                "the source defines no table of programs {table} (BPF_PROG_ARRAY, BPF_TABLE(\"prog\", ...)); it has {known}"
-            );
-            return refuse(table, message);
+            return refuse(table, unknown_table(found, table));
         }
         let mut code = String::new();
         for (slot, name) in slots {
@@ -79,6 +65,32 @@ pub fn definitions(
         }
         definitions.push(format!("TWINPROBE_CALLS_{table}=~,1,{code}"));
     }
+    definitions.push(program_list(&programs));
+    Ok(definitions)
+}
+
+/// Returns the message about a table that the source does not define, with the tables that it
+/// defines.
+fn unknown_table(found: &Scan<'_>, table: &str) -> String {
+    let tables = found
+        .tables
+        .iter()
+        .filter(|(_, kind)| *kind == PROGRAMS)
+        .map(|(name, _)| *name);
+    let tables: Vec<&str> = tables.collect();
+    let known = if tables.is_empty() {
+        "none".to_owned()
+    } else {
+        tables.join(", ")
+    };
+    format!(
+        "the source defines no table of programs {table} (BPF_PROG_ARRAY, BPF_TABLE(\"prog\", ...)); it has {known}"
+    )
+}
+
+/// Returns the macro with the number, the name and the context of each program but the first, which
+/// is the entry point.
+fn program_list(programs: &[&Function<'_>]) -> String {
     let others = programs
         .iter()
         .enumerate()
@@ -89,11 +101,7 @@ pub fn definitions(
                 .map_or_else(|| "void".to_owned(), |context| format!("struct {context}"));
             format!(" X({number}, {}, {context})", function.name)
         });
-    definitions.push(format!(
-        "TWINPROBE_PROGRAMS(X)={}",
-        others.collect::<String>()
-    ));
-    Ok(definitions)
+    format!("TWINPROBE_PROGRAMS(X)={}", others.collect::<String>())
 }
 
 /// Makes the finding about a table in `calls`.

@@ -63,19 +63,7 @@ pub fn choose<'s, 'a>(scan: &'s Scan<'a>, unit: &Unit<'_>) -> Result<&'s Functio
         );
         return Err(refuse(function.line, message));
     }
-    let mut candidates: Vec<&Function<'_>> = scan
-        .functions
-        .iter()
-        .filter(|function| is_candidate(function))
-        .collect();
-    if unit.entry.is_none() {
-        let called: Vec<&String> = unit.calls.values().flat_map(BTreeMap::values).collect();
-        let is_called =
-            |function: &&Function<'_>| called.iter().any(|called| *called == function.name);
-        if !candidates.iter().all(is_called) {
-            candidates.retain(|function| !is_called(function));
-        }
-    }
+    let candidates = candidates(scan, unit);
     let named = |name: &str| {
         candidates
             .iter()
@@ -117,6 +105,25 @@ pub fn choose<'s, 'a>(scan: &'s Scan<'a>, unit: &Unit<'_>) -> Result<&'s Functio
     };
     check_hook(chosen, hook, field)?;
     Ok(chosen)
+}
+
+/// Returns the functions among which to choose. If the configuration names none, functions that a
+/// table calls are left out, unless all of them are called.
+fn candidates<'s, 'a>(scan: &'s Scan<'a>, unit: &Unit<'_>) -> Vec<&'s Function<'a>> {
+    let mut candidates: Vec<&Function<'_>> = scan
+        .functions
+        .iter()
+        .filter(|function| is_candidate(function))
+        .collect();
+    if unit.entry.is_none() {
+        let called: Vec<&String> = unit.calls.values().flat_map(BTreeMap::values).collect();
+        let is_called =
+            |function: &&Function<'_>| called.iter().any(|called| *called == function.name);
+        if !candidates.iter().all(is_called) {
+            candidates.retain(|function| !is_called(function));
+        }
+    }
+    candidates
 }
 
 /// Refuses a function with a context for another hook.

@@ -108,6 +108,17 @@ impl<'a> Scan<'a> {
         self.tables.extend(tables);
         self.names.extend(names);
     }
+
+    /// Adds the struct whose body follows the tokens `before`, if they end in its name.
+    fn take_struct(&mut self, before: &[SourceToken<'a>], body: &[SourceToken<'a>]) {
+        if let [.., keyword, name] = before
+            && keyword.is("struct")
+            && name.kind == TokenKind::Name
+        {
+            self.structs.insert(name.text);
+            self.headers.extend(header(name.text, body));
+        }
+    }
 }
 
 /// Reads a source. Braces that alternatives of the preprocessor repeat count once.
@@ -147,19 +158,13 @@ pub fn scan(source: &str) -> Scan<'_> {
         match token.text {
             _ if token.kind == TokenKind::Literal => {}
             "(" if depth == 0 && at > 0 => {
-                scan.tables.extend(table(tokens[at - 1], &tokens[at + 1..]))
+                scan.tables.extend(table(tokens[at - 1], &tokens[at + 1..]));
             }
             "{" => {
                 if depth == 0 {
                     scan.functions.extend(function(&tokens[start..at]));
                 }
-                if let [.., keyword, name] = &tokens[..at]
-                    && keyword.is("struct")
-                    && name.kind == TokenKind::Name
-                {
-                    scan.structs.insert(name.text);
-                    scan.headers.extend(header(name.text, &tokens[at + 1..]));
-                }
+                scan.take_struct(&tokens[..at], &tokens[at + 1..]);
                 depth += 1;
             }
             "}" => {

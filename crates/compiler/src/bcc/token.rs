@@ -75,7 +75,7 @@ impl<'a> Lexer<'a> {
             '"' | '\'' => self.take(literal(self.rest, first), TokenKind::Literal),
             _ if first.is_ascii_digit() => self.take(word(self.rest), TokenKind::Literal),
             _ if first == '_' || first.is_alphanumeric() => {
-                self.take(word(self.rest), TokenKind::Name)
+                self.take(word(self.rest), TokenKind::Name);
             }
             _ => self.take(first.len_utf8(), TokenKind::Sign),
         }

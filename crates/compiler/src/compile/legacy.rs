@@ -79,91 +79,34 @@ const CALLS: [(&str, &str); 6] = [
 const PROTOCOLS: [&str; 3] = ["IPPROTO_ICMP", "IPPROTO_TCP", "IPPROTO_UDP"];
 const VERDICTS: [&str; 4] = ["TCX_NEXT", "TCX_PASS", "TCX_DROP", "TCX_REDIRECT"];
 
+/// The texts of a source, and where their names come from.
+struct LegacySource<'a> {
+    texts: Vec<&'a str>,
+    /// True if the source includes the types of a kernel, and not the kernel's API.
+    follows_types: bool,
+    /// True if the source includes headers of the kernel's own sources, and no types of a kernel.
+    is_inside: bool,
+    /// True if the source includes the C library's headers for networks.
+    has_library: bool,
+}
+
 /// Returns the arguments by which clang gives a source its undefined names.
 pub fn arguments(unit: &Unit<'_>) -> Vec<String> {
-    let texts: Vec<&str> = unit
-        .files
-        .values()
-        .map(String::as_str)
-        .chain([unit.source])
-        .collect();
-    let uses = |name: &str| texts.iter().any(|text| has_word(text, name));
-    let includes = |is: &dyn Fn(&str) -> bool| texts.iter().any(|text| included(text).any(is));
-    // If the source uses the kernel's API, a file of this name contains only a few types of the
-    // project.
-    let has_api = includes(&|name| name.strip_prefix("uapi/").unwrap_or(name) == "linux/bpf.h");
-    let follows_types = texts.iter().any(|text| KernelTypes::are_asked_for(text)) && !has_api;
-    // The headers of the kernel's own sources have these types.
-    let is_inside =
-        includes(&|name| name.starts_with("uapi/") || INSIDE.contains(&name)) && !follows_types;
-    let lacks = |names: &[&str]| {
-        names.iter().any(|name| uses(name)) && !names.iter().any(|name| defines(&texts, name))
-    };
-    let lacks_type = |name: &str| {
-        !follows_types && texts.iter().any(|text| names_type(text, name)) && !defines(&texts, name)
-    };
-    let lacks_header = |name: &str, header: &str| {
-        is_inside && lacks(&[name]) && !includes(&|other| other.ends_with(header))
-    };
-    let lacks_truth = lacks_type("bool")
-        || !follows_types && !defines(&texts, "bool") && lacks(&["true", "false"]);
-    let helpers = |name: &str| has_helpers(name) || name == "twinprobe.h";
-    let needs_helpers =
-        includes(&|name| name.ends_with("bpf_core_read.h") || name.ends_with("bpf_tracing.h"))
-            && !includes(&helpers)
-            && lacks(&["SEC"]);
-    let has_elf = includes(&|name| name.ends_with("bpf_elf.h"));
-    // The C library has some of the macros as numbers of an enum.
-    let has_library = includes(&|name| name.starts_with("netinet/") || name == "arpa/inet.h");
-    let has_none = follows_types || is_inside && !has_library;
-    let lacks_macro = |name: &str| has_none && lacks(&[name]) && !is_given(&texts, name);
-    let macros = MACROS.iter().filter(|(name, _)| lacks_macro(name));
-    let needs = [
-        ("HELPERS", needs_helpers && !follows_types),
-        ("HELPERS_BESIDE_TYPES", needs_helpers && follows_types),
-        (
-            "MAP_DEF",
-            uses("bpf_map_def") && !defines(&texts, "bpf_map_def"),
-        ),
-        (
-            "ANNOTATION",
-            uses("BPF_ANNOTATE_KV_PAIR") && !defines(&texts, "BPF_ANNOTATE_KV_PAIR"),
-        ),
-        ("ELF_MAP", lacks(&["bpf_elf_map"]) && !has_elf),
-        (
-            "PINS",
-            lacks(&["PIN_GLOBAL_NS"]) && !has_elf && !is_given(&texts, "PIN_NONE"),
-        ),
-        (
-            "TCX",
-            lacks(&VERDICTS) && !uses("tcx_action_base") && !follows_types,
-        ),
-        (
-            "STDINT",
-            is_inside && lacks(&STANDARD) && !includes(&|name| name == "stdint.h"),
-        ),
-        (
-            "STDBOOL",
-            lacks_truth && !includes(&|name| name == "stdbool.h") && !counts_truth(&texts),
-        ),
-        ("NULL", is_inside && lacks(&["NULL"])),
-        ("ORDER", !has_library && lacks_calls(&texts, &ORDER)),
-        (
-            "PROTOCOLS",
-            !follows_types && !has_library && lacks_protocols(&texts),
-        ),
-        ("ETHER", lacks_header("ethhdr", "/if_ether.h")),
-        ("TCP", lacks_header("tcphdr", "/tcp.h")),
-        ("UDP", lacks_header("udphdr", "/udp.h")),
-        ("VLAN_HDR", lacks_type("vlan_hdr")),
-    ];
-    let integers = INTEGERS.into_iter().map(|name| (name, lacks_type(name)));
-    let names = NAMES.into_iter().map(|(need, name)| (need, lacks(&[name])));
-    let types = ("TYPES", !follows_types && begins_with_helpers(unit, &texts));
-    let needs = needs
+    let source = LegacySource::new(unit);
+    let texts = &source.texts;
+    let names = NAMES
+        .into_iter()
+        .map(|(need, name)| (need, source.lacks(&[name])));
+    let begins = begins_with_helpers(unit, texts);
+    let types = ("TYPES", !source.follows_types && begins);
+    let integers = INTEGERS
+        .into_iter()
+        .map(|name| (name, source.lacks_type(name)));
+    let needs = source
+        .needs()
         .into_iter()
         .chain(names)
-        .chain(calls(&texts))
+        .chain(calls(texts))
         .chain([types])
         .chain(integers);
     let needs = needs.filter(|(_, is_needed)| *is_needed);
@@ -173,8 +116,119 @@ pub fn arguments(unit: &Unit<'_>) -> Vec<String> {
     if !arguments.is_empty() {
         arguments.extend(["-include", HEADER].map(str::to_owned));
     }
+    let macros = MACROS.iter().filter(|(name, _)| source.lacks_macro(name));
     arguments.extend(macros.map(|(name, value)| format!("-D{name}={value}")));
     arguments
+}
+
+impl<'a> LegacySource<'a> {
+    fn new(unit: &Unit<'a>) -> Self {
+        let files = unit.files.values().map(String::as_str);
+        let texts: Vec<&str> = files.chain([unit.source]).collect();
+        // If the source uses the kernel's API, a file of this name contains only a few types of the
+        // project.
+        let is_api = |name: &str| name.strip_prefix("uapi/").unwrap_or(name) == "linux/bpf.h";
+        let follows_types =
+            texts.iter().any(|text| KernelTypes::are_asked_for(text)) && !includes(&texts, is_api);
+        // The headers of the kernel's own sources have these types.
+        let is_inside = |name: &str| name.starts_with("uapi/") || INSIDE.contains(&name);
+        let is_inside = includes(&texts, is_inside) && !follows_types;
+        let is_library = |name: &str| name.starts_with("netinet/") || name == "arpa/inet.h";
+        let has_library = includes(&texts, is_library);
+        Self {
+            texts,
+            follows_types,
+            is_inside,
+            has_library,
+        }
+    }
+
+    /// Returns the parts of the header, and whether the source needs each of them.
+    fn needs(&self) -> [(&'static str, bool); 16] {
+        let (texts, follows_types) = (&self.texts, self.follows_types);
+        let needs_helpers = self.needs_helpers();
+        let has_elf = includes(texts, |name| name.ends_with("bpf_elf.h"));
+        let has_integers = includes(texts, |name| name == "stdint.h");
+        let has_truth = includes(texts, |name| name == "stdbool.h") || counts_truth(texts);
+        let lacks_order = !self.has_library && lacks_calls(texts, &ORDER);
+        let lacks_protocols = !self.has_library && lacks_protocols(texts);
+        let lacks_pins = self.lacks(&["PIN_GLOBAL_NS"]) && !is_given(texts, "PIN_NONE");
+        let lacks_verdicts = self.lacks(&VERDICTS) && !self.uses("tcx_action_base");
+        [
+            ("HELPERS", needs_helpers && !follows_types),
+            ("HELPERS_BESIDE_TYPES", needs_helpers && follows_types),
+            ("MAP_DEF", self.lacks(&["bpf_map_def"])),
+            ("ANNOTATION", self.lacks(&["BPF_ANNOTATE_KV_PAIR"])),
+            ("ELF_MAP", self.lacks(&["bpf_elf_map"]) && !has_elf),
+            ("PINS", lacks_pins && !has_elf),
+            ("TCX", lacks_verdicts && !follows_types),
+            (
+                "STDINT",
+                self.is_inside && self.lacks(&STANDARD) && !has_integers,
+            ),
+            ("STDBOOL", self.lacks_truth() && !has_truth),
+            ("NULL", self.is_inside && self.lacks(&["NULL"])),
+            ("ORDER", lacks_order),
+            ("PROTOCOLS", !follows_types && lacks_protocols),
+            ("ETHER", self.lacks_header("ethhdr", "/if_ether.h")),
+            ("TCP", self.lacks_header("tcphdr", "/tcp.h")),
+            ("UDP", self.lacks_header("udphdr", "/udp.h")),
+            ("VLAN_HDR", self.lacks_type("vlan_hdr")),
+        ]
+    }
+
+    fn uses(&self, name: &str) -> bool {
+        self.texts.iter().any(|text| has_word(text, name))
+    }
+
+    /// Tells whether the source uses one of these names and defines none of them.
+    fn lacks(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.uses(name))
+            && !names.iter().any(|name| defines(&self.texts, name))
+    }
+
+    fn lacks_type(&self, name: &str) -> bool {
+        !self.follows_types
+            && self.texts.iter().any(|text| names_type(text, name))
+            && !defines(&self.texts, name)
+    }
+
+    /// Tells whether the source uses a name of this header of the kernel without including it.
+    fn lacks_header(&self, name: &str, header: &str) -> bool {
+        self.is_inside
+            && self.lacks(&[name])
+            && !includes(&self.texts, |other| other.ends_with(header))
+    }
+
+    /// Tells whether the source uses `bool` or its values, and has no such type.
+    fn lacks_truth(&self) -> bool {
+        self.lacks_type("bool")
+            || !self.follows_types
+                && !defines(&self.texts, "bool")
+                && self.lacks(&["true", "false"])
+    }
+
+    /// Tells whether the source includes headers of libbpf that need its helper functions, without
+    /// the header of these.
+    fn needs_helpers(&self) -> bool {
+        includes(&self.texts, |name| {
+            name.ends_with("bpf_core_read.h") || name.ends_with("bpf_tracing.h")
+        }) && !includes(&self.texts, |name| {
+            has_helpers(name) || name == "twinprobe.h"
+        }) && self.lacks(&["SEC"])
+    }
+
+    /// Tells whether the source uses a macro that none of its headers has.
+    fn lacks_macro(&self, name: &str) -> bool {
+        // The C library has some of the macros as numbers of an enum.
+        let has_none = self.follows_types || self.is_inside && !self.has_library;
+        has_none && self.lacks(&[name]) && !is_given(&self.texts, name)
+    }
+}
+
+/// Tells whether the texts include a header by such a name.
+fn includes(texts: &[&str], is: impl Fn(&str) -> bool) -> bool {
+    texts.iter().any(|text| included(text).any(&is))
 }
 
 /// Tells whether the texts use protocols and include no header that has these.

@@ -216,6 +216,22 @@ impl Means {
         for file in self.inherited.iter().chain(more) {
             fcntl_setfd(file, FdFlags::empty())?;
         }
+        self.drop_rights()?;
+        if let Some(files) = &self.files {
+            // SAFETY: a descriptor that is open, and no flags.
+            if unsafe { libc::syscall(libc::SYS_landlock_restrict_self, files.as_raw_fd(), 0) } < 0
+            {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        // This is the error of the system call, made without an allocation.
+        self.calls
+            .iter()
+            .try_for_each(|calls| apply_filter(calls).map_err(|_| io::Error::last_os_error()))
+    }
+
+    /// Gives up the daemon's user and all capabilities of the calling process for good.
+    fn drop_rights(&self) -> io::Result<()> {
         if let Some(number) = self.user {
             let (user, group) = (Uid::from_raw(number), Gid::from_raw(number));
             // Groups are set first, because `user` may not change them.
@@ -236,17 +252,7 @@ impl Means {
                 inheritable: none,
             },
         )?;
-        if let Some(files) = &self.files {
-            // SAFETY: a descriptor that is open, and no flags.
-            if unsafe { libc::syscall(libc::SYS_landlock_restrict_self, files.as_raw_fd(), 0) } < 0
-            {
-                return Err(io::Error::last_os_error());
-            }
-        }
-        // This is the error of the system call, made without an allocation.
-        self.calls
-            .iter()
-            .try_for_each(|calls| apply_filter(calls).map_err(|_| io::Error::last_os_error()))
+        Ok(())
     }
 }
 

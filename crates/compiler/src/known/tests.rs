@@ -46,16 +46,16 @@ fn an_object_is_known_until_something_changes_that_it_was_made_of() {
     type Change = fn(&Path);
     let changes: [(&str, Change); 4] = [
         ("a header is longer", |at| {
-            fs::write(at.join("b.h"), "longer").unwrap()
+            fs::write(at.join("b.h"), "longer").unwrap();
         }),
         ("a header is gone", |at| {
-            fs::remove_file(at.join("a.h")).unwrap()
+            fs::remove_file(at.join("a.h")).unwrap();
         }),
         ("a header is new", |at| {
-            fs::write(at.join("0.h"), "").unwrap()
+            fs::write(at.join("0.h"), "").unwrap();
         }),
         ("clang is another one", |at| {
-            fs::write(at.join("clang"), "newer").unwrap()
+            fs::write(at.join("clang"), "newer").unwrap();
         }),
     ];
     for (what, change) in changes {

@@ -12,7 +12,7 @@ use twinprobe_ebpf_common::metric::{Counting, MapCopy, OnReplace, Visibility};
 use twinprobe_ebpf_common::{Aggregation, MergeRule};
 
 use super::*;
-use crate::direction::Code;
+use crate::direction::code::Code;
 use crate::metric::MetricConfig;
 use crate::validate::names::is_probe_name;
 

@@ -86,15 +86,7 @@ fn one_type(btf: &mut Btf, reader: &mut ByteReader<'_>) -> Result<(), BtfError> 
     let (name, info, size_or_type) = (reader.u32()?, reader.u32()?, reader.u32()?);
     let (kind, count, flag) = (info >> 24 & 0x1f, info & 0xffff, info >> 31 == 1);
     let kind = match kind {
-        1 => {
-            let [bits, _, bit_offset, encoding] = reader.array()?;
-            BtfKind::Int {
-                size: size_or_type,
-                encoding: encoding & 0x0f,
-                bit_offset,
-                bits,
-            }
-        }
+        1 => reader.int(size_or_type)?,
         2 => BtfKind::Pointer(size_or_type),
         3 => {
             let (element, _index, len) = (reader.u32()?, reader.u32()?, reader.u32()?);
@@ -108,19 +100,7 @@ fn one_type(btf: &mut Btf, reader: &mut ByteReader<'_>) -> Result<(), BtfError> 
             size: size_or_type,
             members: reader.list(count, |r| r.field(flag))?,
         },
-        6 => {
-            let mut variants = reader.list(count, |r| r.variant(flag))?;
-            // Values of this kind of enum have 32 bits. clang before 15 cuts larger values, so that
-            // names would belong to wrong values.
-            if size_or_type > 4 {
-                variants.clear();
-            }
-            BtfKind::Enum {
-                size: size_or_type,
-                signed: flag,
-                variants,
-            }
-        }
+        6 => reader.enum32(size_or_type, count, flag)?,
         7 => BtfKind::Forward { is_union: flag },
         8 => BtfKind::Typedef(size_or_type),
         9 => BtfKind::Modifier(Qualifier::Volatile, size_or_type),
@@ -134,39 +114,22 @@ fn one_type(btf: &mut Btf, reader: &mut ByteReader<'_>) -> Result<(), BtfError> 
                 parameters: reader.list(count, parameter)?,
             }
         }
-        14 => match reader.u32()? {
-            0..=MAX_LINKAGE => BtfKind::Variable(size_or_type),
-            linkage => {
-                return Err(BtfError::Linkage {
-                    id: next_id(btf),
-                    linkage,
-                });
-            }
-        },
+        14 => {
+            check_linkage(btf, reader.u32()?)?;
+            BtfKind::Variable(size_or_type)
+        }
         15 => BtfKind::Section(reader.list(count, ByteReader::section_entry)?),
         16 => BtfKind::Float { size: size_or_type },
         17 => {
             let component = reader.u32()?.cast_signed();
-            let (tag, place) = (
-                btf.name(name).unwrap_or_default(),
-                (size_or_type, component),
-            );
-            // The first known tag wins, as in the source.
-            match (Render::from_tag(tag), element_of_tag(tag)) {
-                (Some(render), _) => drop(btf.renders.entry(place).or_insert(render)),
-                (None, Some(_)) => drop(btf.elements.entry(place).or_insert(name)),
-                (None, None) => btf.other_tags.push((size_or_type, component, name)),
-            }
+            note_tag(btf, name, (size_or_type, component));
             BtfKind::DeclTag
         }
-        19 => {
-            let variants = reader.list(count, ByteReader::variant64)?;
-            BtfKind::Enum {
-                size: size_or_type,
-                signed: flag,
-                variants,
-            }
-        }
+        19 => BtfKind::Enum {
+            size: size_or_type,
+            signed: flag,
+            variants: reader.list(count, ByteReader::variant64)?,
+        },
         kind => {
             return Err(BtfError::Kind {
                 id: next_id(btf),
@@ -176,6 +139,26 @@ fn one_type(btf: &mut Btf, reader: &mut ByteReader<'_>) -> Result<(), BtfError> 
     };
     btf.types.push(Type { name, kind });
     Ok(())
+}
+
+/// Refuses a variable with an unknown linkage.
+fn check_linkage(btf: &Btf, linkage: u32) -> Result<(), BtfError> {
+    if linkage > MAX_LINKAGE {
+        let id = next_id(btf);
+        return Err(BtfError::Linkage { id, linkage });
+    }
+    Ok(())
+}
+
+/// Adds the tag with this name at its place: a type, and the index of a member or -1.
+fn note_tag(btf: &mut Btf, name: u32, place: (u32, i32)) {
+    let tag = btf.name(name).unwrap_or_default();
+    // The first known tag wins, as in the source.
+    match (Render::from_tag(tag), element_of_tag(tag)) {
+        (Some(render), _) => drop(btf.renders.entry(place).or_insert(render)),
+        (None, Some(_)) => drop(btf.elements.entry(place).or_insert(name)),
+        (None, None) => btf.other_tags.push((place.0, place.1, name)),
+    }
 }
 
 /// Returns the id of the next type.
@@ -215,6 +198,31 @@ impl ByteReader<'_> {
         mut item: impl FnMut(&mut Self) -> Result<T, BtfError>,
     ) -> Result<Vec<T>, BtfError> {
         (0..count).map(|_| item(self)).collect()
+    }
+
+    /// Reads an integer type of this size.
+    fn int(&mut self, size: u32) -> Result<BtfKind, BtfError> {
+        let [bits, _, bit_offset, encoding] = self.array()?;
+        Ok(BtfKind::Int {
+            size,
+            encoding: encoding & 0x0f,
+            bit_offset,
+            bits,
+        })
+    }
+
+    /// Reads an enum of the kind whose values have 32 bits.
+    fn enum32(&mut self, size: u32, count: u32, signed: bool) -> Result<BtfKind, BtfError> {
+        let mut variants = self.list(count, |r| r.variant(signed))?;
+        // clang before 15 cuts larger values, so that names would belong to wrong values.
+        if size > 4 {
+            variants.clear();
+        }
+        Ok(BtfKind::Enum {
+            size,
+            signed,
+            variants,
+        })
     }
 
     fn field(&mut self, bitfields: bool) -> Result<BtfMember, BtfError> {

@@ -116,7 +116,7 @@ impl Btf {
             render = render.or_else(|| self.renders.get(&(id, -1)).copied());
             match kind {
                 BtfKind::Typedef(next) | BtfKind::Modifier(_, next) | BtfKind::Variable(next) => {
-                    id = *next
+                    id = *next;
                 }
                 kind => return Ok(Stripped { id, kind, render }),
             }
@@ -172,37 +172,8 @@ impl Resolver<'_> {
                 size: size @ (1 | 2 | 4 | 8),
                 signed,
                 ref variants,
-            } => {
-                self.spend(variants.len())?;
-                let variants = variants
-                    .iter()
-                    .map(|variant| self.variant(*variant, size, signed));
-                (
-                    size as usize,
-                    Shape::Enum {
-                        signed,
-                        variants: variants.collect::<Result<_, _>>()?,
-                    },
-                )
-            }
-            BtfKind::Array { element, len } => {
-                let element = Box::new(self.layout(element, depth + 1)?);
-                if element.size == 0 {
-                    return Err(BtfError::ZeroSize {
-                        name: self.btf.describe(id),
-                    });
-                }
-                let size = self
-                    .btf
-                    .array_size(type_id, u64::from(len), element.size as u64)?;
-                (
-                    size as usize,
-                    Shape::Array {
-                        element,
-                        len: len as usize,
-                    },
-                )
-            }
+            } => (size as usize, self.enumeration(size, signed, variants)?),
+            BtfKind::Array { element, len } => self.array((type_id, id), element, len, depth)?,
             BtfKind::Struct { size, ref members } => (
                 size as usize,
                 Shape::Struct(self.members(id, size, members, false, depth)?),
@@ -246,6 +217,45 @@ impl Resolver<'_> {
             }
         };
         Ok((size, shape))
+    }
+
+    /// Returns the shape of an enum of `size` bytes.
+    fn enumeration(
+        &mut self,
+        size: u32,
+        signed: bool,
+        variants: &[Variant],
+    ) -> Result<Shape, BtfError> {
+        self.spend(variants.len())?;
+        let variants = variants
+            .iter()
+            .map(|variant| self.variant(*variant, size, signed));
+        Ok(Shape::Enum {
+            signed,
+            variants: variants.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Returns the size and the shape of an array. The ids are those of the type, and of the array
+    /// without typedefs and qualifiers.
+    fn array(
+        &mut self,
+        (type_id, id): (u32, u32),
+        element: u32,
+        len: u32,
+        depth: usize,
+    ) -> Result<(usize, Shape), BtfError> {
+        let element = Box::new(self.layout(element, depth + 1)?);
+        if element.size == 0 {
+            return Err(BtfError::ZeroSize {
+                name: self.btf.describe(id),
+            });
+        }
+        let size = self
+            .btf
+            .array_size(type_id, u64::from(len), element.size as u64)?;
+        let len = len as usize;
+        Ok((size as usize, Shape::Array { element, len }))
     }
 
     fn variant(&self, variant: Variant, size: u32, signed: bool) -> Result<EnumVariant, BtfError> {

@@ -99,26 +99,7 @@ impl<F> LeafWalk<'_, F> {
         let (scalar, kind) = match plan {
             Plan::Scalar { kind, .. } => (Some(kind), LeafKind::of(kind)),
             Plan::Float { .. } => (None, LeafKind::Float),
-            Plan::Struct(fields) => {
-                let outer = mem::replace(&mut self.is_item, false);
-                for field in disjoint(fields) {
-                    let parent = self.path.len();
-                    if parent > 0 {
-                        self.path.push('.');
-                    }
-                    self.path.push_str(&field.label);
-                    self.collect(
-                        &field.plan,
-                        offset + field.offset,
-                        field.size,
-                        field.bits,
-                        nodes,
-                    );
-                    self.path.truncate(parent);
-                }
-                self.is_item = outer;
-                return;
-            }
+            Plan::Struct(fields) => return self.members(fields, offset, nodes),
             Plan::Array {
                 element,
                 stride,
@@ -158,6 +139,34 @@ impl<F> LeafWalk<'_, F> {
                 bits,
             })
         }));
+    }
+
+    /// Adds the leaves of the members of a struct at this offset.
+    fn members<T>(
+        &mut self,
+        fields: &[FieldPlan<String>],
+        offset: usize,
+        nodes: &mut Vec<LeafNode<T>>,
+    ) where
+        F: FnMut(&str, Meaning) -> Option<T>,
+    {
+        let outer = mem::replace(&mut self.is_item, false);
+        for field in disjoint(fields) {
+            let parent = self.path.len();
+            if parent > 0 {
+                self.path.push('.');
+            }
+            self.path.push_str(&field.label);
+            self.collect(
+                &field.plan,
+                offset + field.offset,
+                field.size,
+                field.bits,
+                nodes,
+            );
+            self.path.truncate(parent);
+        }
+        self.is_item = outer;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::field::names;
 use crate::field::prefix::Prefix;
@@ -40,10 +40,10 @@ fn at(layout: &Layout, value: &Value, bytes: &mut [u8], path: &str) -> Result<()
         (Shape::Bool, Value::Bool(is)) => bytes.fill_with_first(u8::from(*is)),
         (Shape::Bool, _) => return refuse("true or false is needed"),
         (Shape::Int { signed }, _) => {
-            integer(value, *signed, bytes).or_else(|what| refuse(&what))?
+            integer(value, *signed, bytes).or_else(|what| refuse(&what))?;
         }
         (Shape::Char, Value::String(text)) if text.len() == 1 => {
-            bytes.copy_from_slice(text.as_bytes())
+            bytes.copy_from_slice(text.as_bytes());
         }
         (Shape::Char, _) => return refuse("a text of one byte is needed"),
         (Shape::Float, _) => float(value, bytes).or_else(|what| refuse(&what))?,
@@ -51,7 +51,7 @@ fn at(layout: &Layout, value: &Value, bytes: &mut [u8], path: &str) -> Result<()
             named(name, variants, *signed, bytes).or_else(|what| refuse(&what))?;
         }
         (Shape::Enum { signed, .. }, _) => {
-            integer(value, *signed, bytes).or_else(|what| refuse(&what))?
+            integer(value, *signed, bytes).or_else(|what| refuse(&what))?;
         }
         (Shape::Array { element, len }, Value::String(text)) if element.shape == Shape::Char => {
             if text.len() > *len {
@@ -60,46 +60,59 @@ fn at(layout: &Layout, value: &Value, bytes: &mut [u8], path: &str) -> Result<()
             bytes.fill(0);
             bytes[..text.len()].copy_from_slice(text.as_bytes());
         }
-        (Shape::Array { element, len }, Value::Array(values)) => {
-            if values.len() != *len {
-                return refuse(&format!("a list of {len} values is needed"));
-            }
-            for (index, value) in values.iter().enumerate() {
-                let start = index * element.size;
-                at(
-                    element,
-                    value,
-                    &mut bytes[start..],
-                    &format!("{path}[{index}]"),
-                )?;
-            }
+        (Shape::Array { element, len }, Value::Array(values)) if values.len() == *len => {
+            elements(element, values, bytes, path)?;
         }
         (Shape::Array { len, .. }, _) => {
             return refuse(&format!("a list of {len} values is needed"));
         }
         (Shape::Struct(members) | Shape::Union(members), Value::Object(fields)) => {
-            for (name, value) in fields {
-                let path = if path.is_empty() {
-                    name.clone()
-                } else {
-                    format!("{path}.{name}")
-                };
-                let Some(member) = members.iter().find(|member| member.name == *name) else {
-                    let known: Vec<&str> =
-                        members.iter().map(|member| member.name.as_str()).collect();
-                    return Err(format!(
-                        "there is no field {path}; known are {}",
-                        known.join(", ")
-                    ));
-                };
-                field(member, value, bytes, &path)?;
-            }
+            object(members, fields, bytes, path)?;
         }
         (Shape::Struct(_) | Shape::Union(_), _) => return refuse("an object of fields is needed"),
         (Shape::Opaque, Value::String(text)) => hex(text, bytes).or_else(|what| refuse(&what))?,
         (Shape::Opaque, _) => {
             return refuse("its type is unknown: 0x and two digits a byte are needed");
         }
+    }
+    Ok(())
+}
+
+/// Writes each value of a list into the element with its index.
+fn elements(
+    element: &Layout,
+    values: &[Value],
+    bytes: &mut [u8],
+    path: &str,
+) -> Result<(), String> {
+    for (index, value) in values.iter().enumerate() {
+        let bytes = &mut bytes[index * element.size..];
+        at(element, value, bytes, &format!("{path}[{index}]"))?;
+    }
+    Ok(())
+}
+
+/// Writes each value of an object into the member with its name.
+fn object(
+    members: &[Member],
+    fields: &Map<String, Value>,
+    bytes: &mut [u8],
+    path: &str,
+) -> Result<(), String> {
+    for (name, value) in fields {
+        let path = if path.is_empty() {
+            name.clone()
+        } else {
+            format!("{path}.{name}")
+        };
+        let Some(member) = members.iter().find(|member| member.name == *name) else {
+            let known: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
+            return Err(format!(
+                "there is no field {path}; known are {}",
+                known.join(", ")
+            ));
+        };
+        field(member, value, bytes, &path)?;
     }
     Ok(())
 }

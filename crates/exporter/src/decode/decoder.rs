@@ -91,7 +91,7 @@ impl<'a> Decoder<'a> {
                 sink.unsigned((load(&bytes[..*size]) << (128 - 8 * size)).swap_bytes() as u64);
             }
             Plan::Scalar { kind, size } => {
-                self.scalar(kind, load(&bytes[..*size]), 8 * *size as u32, sink)
+                self.scalar(kind, load(&bytes[..*size]), 8 * *size as u32, sink);
             }
             Plan::Float { size } if self.is_key && !is_ordinary(&bytes[..*size]) => {
                 self.plain(sink, |out| extraordinary(out, &bytes[..*size]));
@@ -230,7 +230,7 @@ impl<'a> Decoder<'a> {
                 let time = self.context.boot_time_ns.checked_add(value.cast_signed());
                 match time {
                     Some(time) if text::time(&mut self.scratch, time) => {
-                        sink.plain(self.scratch.as_bytes())
+                        sink.plain(self.scratch.as_bytes());
                     }
                     _ => self.unsigned(value, width, sink),
                 }
@@ -243,18 +243,7 @@ impl<'a> Decoder<'a> {
                     sink.unsigned(small);
                 }
             }
-            Scalar::Ifindex => {
-                let index = u32::try_from(value).ok();
-                let name =
-                    index.and_then(|index| Some((index, self.context.interfaces.get(&index)?)));
-                match name {
-                    Some((index, name)) if self.is_key && self.is_alike(index) => {
-                        sink.text(&format!("{name}#{index}"));
-                    }
-                    Some((_, name)) => sink.text(name),
-                    None => self.unsigned(value, width, sink),
-                }
-            }
+            Scalar::Ifindex => self.interface(value, width, sink),
             Scalar::Signed if width <= 64 => sink.signed(signed),
             Scalar::Bool | Scalar::Unsigned | Scalar::Signed | Scalar::Swapped => {
                 self.unsigned(value, width, sink);
@@ -272,12 +261,26 @@ impl<'a> Decoder<'a> {
         }
     }
 
+    /// Passes the name of the interface with this index to the sink, or the index if no interface
+    /// has it.
+    fn interface<S: ValueSink>(&mut self, index: u128, width: u32, sink: &mut S) {
+        let known = u32::try_from(index).ok();
+        let name = known.and_then(|known| Some((known, self.context.interfaces.get(&known)?)));
+        match name {
+            Some((index, name)) if self.is_key && self.is_alike(index) => {
+                sink.text(&format!("{name}#{index}"));
+            }
+            Some((_, name)) => sink.text(name),
+            None => self.unsigned(index, width, sink),
+        }
+    }
+
     /// Passes a number of any width to the sink.
     fn unsigned<S: ValueSink>(&mut self, value: u128, width: u32, sink: &mut S) {
         if width <= 64 {
-            sink.unsigned(value as u64)
+            sink.unsigned(value as u64);
         } else {
-            self.number_in_hex(value, width, sink)
+            self.number_in_hex(value, width, sink);
         }
     }
 

@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::metric::distribution::{
     CountedRange, Distribution, Distributions, PERCENTILES,
 };
 use twinprobe_ebpf_common::window::owner::AddressOwner;
-use twinprobe_ebpf_common::{Context, DocumentOrigin, Fill, Head};
+use twinprobe_ebpf_common::{Context, DocumentOrigin, Fill, Head, Replayed, Window};
 
 use super::fragment::{Fragment, push_number, push_short, push_string};
 use super::sink::DocumentSink;
@@ -60,6 +60,44 @@ impl Json {
             }
             self.out.push(b'}');
         }
+    }
+
+    /// Appends the window that the document is about.
+    fn window(&mut self, window: &Window) {
+        self.name("window");
+        self.out.push(b'{');
+        self.number("seq", window.seq);
+        self.property("start", &window.start);
+        self.property("end", &window.end);
+        if let Some(duration) = window.duration_ns {
+            self.number("duration_ns", duration);
+        }
+        if let Some(step) = window.clock_step_ns {
+            self.number("clock_step_ns", step);
+        }
+        self.number("quiesce_us", window.quiesce_us);
+        if window.lost_windows > 0 {
+            self.number("lost_windows", window.lost_windows);
+        }
+        self.out.push(b'}');
+    }
+
+    /// Appends the outcomes of the packets of captures.
+    fn replayed(&mut self, replayed: &Replayed) {
+        self.name("replayed");
+        self.out.push(b'{');
+        replayed
+            .numbers()
+            .for_each(|(name, number)| self.number(name, number));
+        for (name, counts) in replayed.lists() {
+            self.name(name);
+            self.out.push(b'{');
+            counts
+                .iter()
+                .for_each(|(name, count)| self.number(name, *count));
+            self.out.push(b'}');
+        }
+        self.out.push(b'}');
     }
 
     /// Appends the totals of a histogram's slots.
@@ -130,9 +168,9 @@ impl ValueSink for Json {
 
     fn float(&mut self, value: f64, text: fmt::Arguments<'_>) {
         if value.is_finite() {
-            drop(self.out.write_fmt(text))
+            drop(self.out.write_fmt(text));
         } else {
-            self.push("null")
+            self.push("null");
         }
     }
 
@@ -225,38 +263,10 @@ impl DocumentSink for Json {
             self.property("approximate", reason);
         }
         if let Some(window) = document.window {
-            self.name("window");
-            self.out.push(b'{');
-            self.number("seq", window.seq);
-            self.property("start", &window.start);
-            self.property("end", &window.end);
-            if let Some(duration) = window.duration_ns {
-                self.number("duration_ns", duration);
-            }
-            if let Some(step) = window.clock_step_ns {
-                self.number("clock_step_ns", step);
-            }
-            self.number("quiesce_us", window.quiesce_us);
-            if window.lost_windows > 0 {
-                self.number("lost_windows", window.lost_windows);
-            }
-            self.out.push(b'}');
+            self.window(window);
         }
         if let Some(replayed) = document.replayed {
-            self.name("replayed");
-            self.out.push(b'{');
-            replayed
-                .numbers()
-                .for_each(|(name, number)| self.number(name, number));
-            for (name, counts) in replayed.lists() {
-                self.name(name);
-                self.out.push(b'{');
-                counts
-                    .iter()
-                    .for_each(|(name, count)| self.number(name, *count));
-                self.out.push(b'}');
-            }
-            self.out.push(b'}');
+            self.replayed(replayed);
         }
     }
 

@@ -36,24 +36,7 @@ pub fn conditions(
         Standing::Waiting(_) | Standing::Judging => (true, "it can be judged"),
         _ => (true, "it can be rolled out"),
     };
-    let (is_moving, reason, message) = match standing {
-        Standing::Invalid(_) => (false, "Invalid", "nothing is rolled out".to_owned()),
-        Standing::Step(step) => (true, "RollingOut", format!("the step is {step}")),
-        Standing::Paused(step) => (
-            false,
-            "Paused",
-            format!("somebody has stopped it at the step {step}"),
-        ),
-        Standing::Stopped(reason) => (false, "Stopped", reason.to_owned()),
-        Standing::RolledBack(reason) => (false, "RolledBack", reason.to_owned()),
-        Standing::Complete => (false, "Complete", "every node has the revision".to_owned()),
-        Standing::Waiting(reason) => (true, "Waiting", reason.to_owned()),
-        Standing::Judging => (
-            false,
-            "Judging",
-            "the operator judges the windows of the nodes together".to_owned(),
-        ),
-    };
+    let (is_moving, reason, message) = progress(standing);
     let FleetCounts {
         selected,
         running,
@@ -94,6 +77,28 @@ pub fn conditions(
     ];
     all.map(|(kind, is, reason, message)| condition((kind, is, reason), message, before, now))
         .to_vec()
+}
+
+/// Tells whether the rollout moves on, with the word and the text for people.
+fn progress(standing: Standing<'_>) -> (bool, &'static str, String) {
+    match standing {
+        Standing::Invalid(_) => (false, "Invalid", "nothing is rolled out".to_owned()),
+        Standing::Step(step) => (true, "RollingOut", format!("the step is {step}")),
+        Standing::Paused(step) => (
+            false,
+            "Paused",
+            format!("somebody has stopped it at the step {step}"),
+        ),
+        Standing::Stopped(reason) => (false, "Stopped", reason.to_owned()),
+        Standing::RolledBack(reason) => (false, "RolledBack", reason.to_owned()),
+        Standing::Complete => (false, "Complete", "every node has the revision".to_owned()),
+        Standing::Waiting(reason) => (true, "Waiting", reason.to_owned()),
+        Standing::Judging => (
+            false,
+            "Judging",
+            "the operator judges the windows of the nodes together".to_owned(),
+        ),
+    }
 }
 
 /// Returns the condition about compilation. It names the compiler that has compiled the programs

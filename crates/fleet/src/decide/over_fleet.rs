@@ -109,9 +109,9 @@ mod tests {
             .collect()
     }
 
-    #[test]
-    fn each_node_is_counted_once() {
-        let judged = JudgedRule {
+    /// Returns a rule that fires, with failures at nodes and of a notification.
+    fn failing() -> JudgedRule {
+        JudgedRule {
             selected: 5,
             running: 3,
             failures: vec![
@@ -123,9 +123,18 @@ mod tests {
             firing: 2,
             since: "1970-01-01T00:00:00Z".to_owned(),
             ..JudgedRule::default()
-        };
-        let (before, now) = (FleetRuleStatus::default(), Timestamp::UNIX_EPOCH);
-        let status = judged_rule(judged.clone(), 4, &before, now);
+        }
+    }
+
+    /// Returns the first status of a rule.
+    fn status_of(judged: JudgedRule) -> FleetRuleStatus {
+        let before = FleetRuleStatus::default();
+        judged_rule(judged, 4, &before, Timestamp::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn each_node_is_counted_once() {
+        let status = status_of(failing());
         let expected = FleetCounts {
             selected: 5,
             updated: 3,
@@ -145,22 +154,30 @@ mod tests {
             "Degraded=True Failures",
         ];
         assert_eq!(said(&status), judging);
-        let stopped = JudgedRule {
-            stopped: Some("too often".to_owned()),
-            ..judged.clone()
+        let all = JudgedRule {
+            selected: 2,
+            running: 2,
+            ..JudgedRule::default()
         };
-        let stopped = judged_rule(stopped, 4, &before, now);
+        assert_eq!(said(&status_of(all))[2], "Available=True Running");
+    }
+
+    #[test]
+    fn a_rule_that_is_stopped_or_waits_runs_on_no_node() {
+        let stopped = status_of(JudgedRule {
+            stopped: Some("too often".to_owned()),
+            ..failing()
+        });
         assert_eq!(said(&stopped)[1], "Progressing=False Stopped");
         assert_eq!(
             (stopped.counts.running, stopped.counts.silent),
             (0, 0),
             "the operator asks no node"
         );
-        let waits = JudgedRule {
+        let waits = status_of(JudgedRule {
             waits: Some("no windows".to_owned()),
-            ..judged
-        };
-        let waits = judged_rule(waits, 4, &before, now);
+            ..failing()
+        });
         assert_eq!(
             said(&waits)[1..3],
             ["Progressing=True Waiting", "Available=False NotOnEveryNode"]
@@ -170,17 +187,8 @@ mod tests {
             waits.counts,
             FleetCounts {
                 running: 0,
-                ..expected
+                ..status_of(failing()).counts
             }
-        );
-        let all = JudgedRule {
-            selected: 2,
-            running: 2,
-            ..JudgedRule::default()
-        };
-        assert_eq!(
-            said(&judged_rule(all, 4, &before, now))[2],
-            "Available=True Running"
         );
     }
 }

@@ -85,15 +85,10 @@ pub fn decide_rule(view: &FleetRuleView<'_>) -> FleetRuleDecision {
         node_selector,
         generation,
         status: before,
-        ..
-    } = *view;
-    let FleetRuleView {
         assignment: assigned,
         nodes,
         now,
-        ..
     } = *view;
-    let digest = rule_digest(rule);
     let revision = rule_revision(name, rule);
     let selected: Vec<NodeView<'_>> = nodes
         .iter()
@@ -134,7 +129,7 @@ pub fn decide_rule(view: &FleetRuleView<'_>) -> FleetRuleDecision {
         revision: RevisionSpec {
             probe: name.to_owned(),
             kind: RevisionKind::Rule,
-            digest,
+            digest: rule_digest(rule),
             // A document that was read can also be written.
             config: to_value(rule).unwrap_or_default(),
             compiled: None,
@@ -182,33 +177,53 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn all_selected_nodes_get_a_rule_and_are_counted_by_its_present_revision() {
+    /// Returns the labels of the nodes that the rule selects.
+    fn edge() -> BTreeMap<String, String> {
+        BTreeMap::from([("role".to_owned(), "edge".to_owned())])
+    }
+
+    fn node<'a>(
+        name: &'a str,
+        labels: &'a BTreeMap<String, String>,
+        report: Option<&'a NodeReport>,
+    ) -> NodeView<'a> {
+        NodeView {
+            name,
+            labels,
+            report,
+        }
+    }
+
+    fn decide(nodes: &[NodeView<'_>]) -> FleetRuleDecision {
         let rule: RuleDocument = serde_json::from_value(
             json!({ "watch": "dns", "when": "true", "do": [{ "mark": "x" }] }),
         )
         .unwrap();
-        let (edge, other) = (
-            BTreeMap::from([("role".to_owned(), "edge".to_owned())]),
-            BTreeMap::new(),
-        );
-        let decide = |nodes: &[NodeView<'_>]| {
-            decide_rule(&FleetRuleView {
-                name: "flood",
-                rule: &rule,
-                node_selector: &edge,
-                generation: 3,
-                status: &FleetRuleStatus::default(),
-                assignment: None,
-                nodes,
-                now: Timestamp::UNIX_EPOCH,
-            })
-        };
-        let node = |name, labels, report| NodeView {
-            name,
-            labels,
-            report,
-        };
+        decide_rule(&FleetRuleView {
+            name: "flood",
+            rule: &rule,
+            node_selector: &edge(),
+            generation: 3,
+            status: &FleetRuleStatus::default(),
+            assignment: None,
+            nodes,
+            now: Timestamp::UNIX_EPOCH,
+        })
+    }
+
+    /// Returns the status of a condition of this kind.
+    fn said(decision: &FleetRuleDecision, kind: &str) -> String {
+        let found = decision
+            .status
+            .conditions
+            .iter()
+            .find(|condition| condition.kind == kind);
+        found.map(|condition| condition.status.clone()).unwrap()
+    }
+
+    #[test]
+    fn all_selected_nodes_get_a_rule() {
+        let (edge, other) = (edge(), BTreeMap::new());
         let first = decide(&[node("a", &edge, None), node("b", &other, None)]);
         assert_eq!(
             (first.assignment.share, first.assignment.revision.as_str()),
@@ -223,18 +238,15 @@ mod tests {
             (first.status.counts.selected, first.status.counts.silent),
             (1, 1)
         );
-        let said = |decision: &FleetRuleDecision, kind: &str| {
-            let found = decision
-                .status
-                .conditions
-                .iter()
-                .find(|condition| condition.kind == kind);
-            found.map(|condition| condition.status.clone()).unwrap()
-        };
         assert_eq!(
             (said(&first, "Progressing"), said(&first, "Available")),
             ("True".into(), "False".into())
         );
+    }
+
+    #[test]
+    fn nodes_are_counted_by_the_present_revision_of_the_rule() {
+        let (edge, present) = (edge(), decide(&[]).name);
         let report = |revision: &str, state, firing| NodeReport {
             revision: revision.to_owned(),
             state,
@@ -244,8 +256,8 @@ mod tests {
         };
         let (old, fires, refuses) = (
             report("rule.flood-before", NodeState::Running, true),
-            report(&first.name, NodeState::Running, true),
-            report(&first.name, NodeState::Refused, false),
+            report(&present, NodeState::Running, true),
+            report(&present, NodeState::Refused, false),
         );
         let later = decide(&[
             node("a", &edge, Some(&old)),

@@ -107,13 +107,10 @@ pub fn program(
         let message = maps::refusal(&map.name, &map.spec)?;
         Some(plan.about_map(Stage::Admission, &map.name, message))
     });
-    refuse(
-        acts.iter()
-            .map(|(at, act)| {
-                object.finding(Stage::Admission, source, function, *at, &describe(act))
-            })
-            .chain(of_maps),
-    )?;
+    let of_acts = acts
+        .iter()
+        .map(|(at, act)| object.finding(Stage::Admission, source, function, *at, &describe(act)));
+    refuse(of_acts.chain(of_maps))?;
     Ok(unwritten)
 }
 

@@ -110,6 +110,24 @@ struct FunctionBody {
     weights: BTreeMap<InstructionIndex, u64>,
 }
 
+impl FunctionBody {
+    /// Notes the weight and the call of the instruction at `at`, which may be known already: the
+    /// larger numbers stay.
+    fn note(&mut self, at: InstructionIndex, weight: u64, call: Option<FunctionCall>) {
+        self.weights
+            .entry(at)
+            .and_modify(|known| *known = weight.max(*known))
+            .or_insert(weight);
+        if let Some(call) = call {
+            let repeats = self
+                .calls
+                .get(&at)
+                .map_or(call.repeats, |known| known.repeats.max(call.repeats));
+            self.calls.insert(at, FunctionCall { repeats, ..call });
+        }
+    }
+}
+
 struct WorkCount<'a> {
     program: &'a [bpf_insn],
     maps: &'a [MapFacts],
@@ -273,17 +291,7 @@ impl WorkCount<'_> {
                 };
                 body.may_goto |= self.program[at].code == MAY_GOTO;
                 let weight = weight(instruction, &registers, self.maps);
-                body.weights
-                    .entry(at)
-                    .and_modify(|known| *known = weight.max(*known))
-                    .or_insert(weight);
-                if let Some(call) = self.call(at, instruction, &registers) {
-                    let repeats = body
-                        .calls
-                        .get(&at)
-                        .map_or(call.repeats, |known| known.repeats.max(call.repeats));
-                    body.calls.insert(at, FunctionCall { repeats, ..call });
-                }
+                body.note(at, weight, self.call(at, instruction, &registers));
                 known::step(self.program, at, instruction, &mut registers);
                 match instruction {
                     Instruction::Exit | Instruction::CallHelper(helpers::POISON) => break,

@@ -11,6 +11,7 @@ use crate::attach::host::Host;
 use crate::attach::places::{AttachInterface, NotAttached};
 use crate::attach::rank::DeploymentId;
 use crate::attach::replaced::ReplacedDeployment;
+use crate::capabilities::Capabilities;
 use crate::load::carry::transfer::{Loss, MoreKnown, Remains, Transfers};
 use crate::load::direction::LoadedDirection;
 use crate::load::pins::{Deployment, DeploymentPins, DirectionRecord, Identity, Note};
@@ -54,41 +55,17 @@ impl Deployable {
                 .map(DirectionRecord::new)
                 .collect::<Result<_, _>>()?,
         };
-        let slots = directions
-            .iter()
-            .map(|loaded| Slots::fill(&loaded.programs).map(Arc::new));
-        let slots = slots.collect::<io::Result<Vec<_>>>();
-        let slots = slots
-            .map_err(|source| KernelError::new("creation", "the slots of the probe", source))?;
+        let slots = fill_slots(&directions)?;
         let pins = DeploymentPins::new(&host.pins, serial);
-        let mut records = record.directions.iter().zip(&directions);
-        let pinned = records.try_for_each(|(record, loaded)| pins.pin(record, loaded));
-        let noted = pinned
-            .and_then(|()| Note::new(identity, &record, &directions))
-            .and_then(|note| pins.write_note(&note));
-        if let Err(error) = noted {
+        if let Err(error) = pin(&pins, identity, &record, &directions) {
             host.remove_pins(serial);
             return Err(KernelError::new("pinning", "the probe", error).into());
         }
         crash::point("pinned");
-        let mut transfers = Transfers::default();
-        for loaded in &directions {
-            if let Some(old) = replaces {
-                let directions = old
-                    .directions
-                    .iter()
-                    .map(|old| &*old.own)
-                    .collect::<Vec<_>>();
-                let (new, active, capabilities) = (&loaded.own, epoch.twin(), &host.capabilities);
-                transfers.extend(Transfers::begin(
-                    &directions,
-                    active,
-                    new,
-                    capabilities,
-                    more_known,
-                ));
-            }
-        }
+        let transfers = match replaces {
+            Some(old) => begin_transfers(old, &directions, &host.capabilities, more_known),
+            None => Transfers::default(),
+        };
         Ok(Self(Attached {
             host: Arc::clone(host),
             owner: DeploymentId(serial),
@@ -172,4 +149,48 @@ impl Deployable {
     pub fn discard(self) {
         self.0.undo(ReplacedDeployment::Nothing);
     }
+}
+
+/// Makes the slots of each direction, which contain its programs.
+fn fill_slots(directions: &[LoadedDirection]) -> Result<Vec<Arc<Slots>>, KernelError> {
+    directions
+        .iter()
+        .map(|loaded| Slots::fill(&loaded.programs).map(Arc::new))
+        .collect::<io::Result<Vec<_>>>()
+        .map_err(|source| KernelError::new("creation", "the slots of the probe", source))
+}
+
+/// Pins the directions and the note about them. After an error some pins may be left.
+fn pin(
+    pins: &DeploymentPins,
+    identity: Identity<'_>,
+    record: &Deployment,
+    directions: &[LoadedDirection],
+) -> io::Result<()> {
+    for (record, loaded) in record.directions.iter().zip(directions) {
+        pins.pin(record, loaded)?;
+    }
+    pins.write_note(&Note::new(identity, record, directions)?)
+}
+
+/// Begins to take over the content of the deployment `old` into the maps of the new directions.
+fn begin_transfers(
+    old: &Attached,
+    directions: &[LoadedDirection],
+    capabilities: &Capabilities,
+    more_known: &MoreKnown<'_>,
+) -> Transfers {
+    let replaced: Vec<_> = old.directions.iter().map(|old| &*old.own).collect();
+    let mut transfers = Transfers::default();
+    for loaded in directions {
+        let (new, active) = (&loaded.own, old.epoch.twin());
+        transfers.extend(Transfers::begin(
+            &replaced,
+            active,
+            new,
+            capabilities,
+            more_known,
+        ));
+    }
+    transfers
 }

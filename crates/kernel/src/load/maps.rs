@@ -171,34 +171,7 @@ impl ProbeMaps {
                 before.map(|(_, fds)| fds.of_twin(of))
             }));
         }
-        let of_twin = |twin: usize| {
-            plan.maps
-                .iter()
-                .zip(&taken)
-                .filter(move |(map, _)| twin == 0 || map.private)
-        };
-        let make = |twin: usize| {
-            let made = of_twin(twin).map(|(map, taken)| match taken[twin] {
-                Some(fd) => fd.try_clone().map_err(|source| {
-                    KernelError::new("taking over", format!("map {}", map.name), source)
-                }),
-                None => create_map(&map.name, &map.spec, btf),
-            });
-            made.collect::<Result<Vec<OwnedFd>, _>>()
-        };
-        let [firsts, seconds] = if plan.has_twins() {
-            both(make)?
-        } else {
-            [make(0)?, Vec::new()]
-        };
-        let mut seconds = seconds.into_iter();
-        let twins = firsts.into_iter().zip(&plan.maps).map(|(first, map)| {
-            match map.private.then(|| seconds.next()).flatten() {
-                Some(second) => Twins::Private([first, second]),
-                None => Twins::Shared(first),
-            }
-        });
-        let fds = twins.collect();
+        let fds = make_twins(&plan, &taken, btf)?;
         let is_new = |&(map, twin): &(usize, usize)| {
             (twin == 0 || plan.maps[map].private) && taken[map][twin].is_none()
         };
@@ -336,6 +309,43 @@ impl ProbeMaps {
         };
         self.plan.metrics.iter().map(reader).collect()
     }
+}
+
+/// Makes the maps of the plan, for each twin of a private map. Opens the maps that are `taken` over
+/// again, by twin.
+fn make_twins(
+    plan: &DirectionPlan,
+    taken: &[[Option<&OwnedFd>; 2]],
+    btf: Option<BorrowedFd<'_>>,
+) -> Result<Vec<Twins<OwnedFd>>, KernelError> {
+    let of_twin = |twin: usize| {
+        plan.maps
+            .iter()
+            .zip(taken)
+            .filter(move |(map, _)| twin == 0 || map.private)
+    };
+    let make = |twin: usize| {
+        let made = of_twin(twin).map(|(map, taken)| match taken[twin] {
+            Some(fd) => fd.try_clone().map_err(|source| {
+                KernelError::new("taking over", format!("map {}", map.name), source)
+            }),
+            None => create_map(&map.name, &map.spec, btf),
+        });
+        made.collect::<Result<Vec<OwnedFd>, _>>()
+    };
+    let [firsts, seconds] = if plan.has_twins() {
+        both(make)?
+    } else {
+        [make(0)?, Vec::new()]
+    };
+    let mut seconds = seconds.into_iter();
+    let twins = firsts.into_iter().zip(&plan.maps).map(|(first, map)| {
+        match map.private.then(|| seconds.next()).flatten() {
+            Some(second) => Twins::Private([first, second]),
+            None => Twins::Shared(first),
+        }
+    });
+    Ok(twins.collect())
 }
 
 /// Returns the access to the map and, for maps of maps, to its inner maps.

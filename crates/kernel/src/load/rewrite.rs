@@ -109,7 +109,7 @@ pub fn rewrite(
     let moved = |offset: &mut u32| {
         *offset = starts
             .get(*offset as usize)
-            .map_or(*offset, |to| *to as u32)
+            .map_or(*offset, |to| *to as u32);
     };
     function
         .func_info

@@ -52,7 +52,7 @@ pub fn load(
         .map_err(|error| {
             warnings.push(finding(format!(
                 "the kernel refuses the type information: {error}"
-            )))
+            )));
         })
         .ok();
     let (types, first) = (

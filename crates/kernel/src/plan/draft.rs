@@ -77,49 +77,11 @@ impl<'a> DirectionDraft<'a> {
                 .map(|counter| losses::source(defined, counter)),
         );
         metrics.extend(counters);
-        // A program that does not run here may have a forbidden map.
-        let is_needless = |name: &str, spec: &MapSpec| {
-            let is_read = metrics.iter().any(|metric| metric.map_name() == name);
-            let is_of_others = !defined.others.is_empty() && defined.unused.contains(name);
-            is_of_others && !is_read && refusal(name, spec).is_some()
-        };
-        let needed = defined
-            .maps
-            .iter()
-            .filter(|(name, spec)| !is_needless(name, spec));
-        let needed: Vec<(&String, &MapSpec)> = needed.collect();
-        // The maps are sorted by their names.
-        let number = |name: &str| {
-            needed
-                .binary_search_by(|(known, _)| known.as_str().cmp(name))
-                .ok()
-        };
-        let maps = needed.iter().map(|(name, spec)| MapPlan {
-            name: (*name).clone(),
-            shape: MapShape::new(&defined.btf, name, spec),
-            spec: (*spec).clone(),
-            private: false,
-            common: false,
-            is_read: false,
-            slots: BTreeMap::new(),
-            on_replace,
-            fill: Vec::new(),
-        });
-        let mut maps: Vec<MapPlan> = maps.collect();
-        for (outer, slot, inner) in &defined.slots {
-            if let (Some(outer), Some(inner)) = (number(outer), number(inner)) {
-                maps[outer].slots.insert(*slot, inner);
-            } else {
-                let message =
-                    format!("map {outer}, slot {slot}: the source defines no map {inner}");
-                notes
-                    .findings
-                    .push(Finding::new(Stage::Load, &code, message));
-            }
-        }
+        let mut maps = plan_maps(defined, &metrics, on_replace);
+        fill_slots(&mut maps, defined, &code, &mut notes);
         let read = metrics
             .iter()
-            .map(|metric| number(metric.map_name()))
+            .map(|metric| number(&maps, metric.map_name()))
             .collect();
         let cpus = facts.possible_cpus;
         Self {
@@ -158,22 +120,7 @@ impl<'a> DirectionDraft<'a> {
 
     pub fn finish(mut self) -> Planned {
         warn_of_neighbours(self.defined, &self.maps, &self.metrics, &mut self.notes);
-        let readers: Vec<(&MetricRequest, usize)> = self.readers().collect();
-        match fill::plan(self.defined, &self.maps, &readers, &self.fill, self.cpus) {
-            Ok(fills) => self
-                .maps
-                .iter_mut()
-                .zip(fills)
-                .for_each(|(map, fill)| map.fill = fill),
-            Err(findings) => self.notes.findings.extend(findings),
-        }
-        for map in self
-            .maps
-            .iter_mut()
-            .filter(|map| self.anew.contains(&map.name))
-        {
-            map.on_replace = OnReplace::Reset;
-        }
+        self.fill_maps();
         let entries = self.entries();
         let metrics = self.metrics.into_iter().zip(self.sources).zip(self.read);
         let metrics = metrics.filter_map(|((request, source), map)| Some((request, source?, map?)));
@@ -232,6 +179,26 @@ impl<'a> DirectionDraft<'a> {
 }
 
 impl DirectionDraft<'_> {
+    /// Notes the entries that the configuration gives the maps, and the maps that begin anew.
+    fn fill_maps(&mut self) {
+        let readers: Vec<(&MetricRequest, usize)> = self.readers().collect();
+        match fill::plan(self.defined, &self.maps, &readers, &self.fill, self.cpus) {
+            Ok(fills) => self
+                .maps
+                .iter_mut()
+                .zip(fills)
+                .for_each(|(map, fill)| map.fill = fill),
+            Err(findings) => self.notes.findings.extend(findings),
+        }
+        for map in self
+            .maps
+            .iter_mut()
+            .filter(|map| self.anew.contains(&map.name))
+        {
+            map.on_replace = OnReplace::Reset;
+        }
+    }
+
     /// Returns the metrics of losses for maps that no metric shows, each with the index of its map.
     fn entries(&self) -> Vec<(MetricRequest, MetricSource, usize)> {
         let counted = self
@@ -246,6 +213,57 @@ impl DirectionDraft<'_> {
         });
         entries.collect()
     }
+}
+
+/// Returns the plans of the maps that the program or a metric needs, sorted by the names of the
+/// maps.
+fn plan_maps(
+    defined: &Definitions,
+    metrics: &[MetricRequest],
+    on_replace: OnReplace,
+) -> Vec<MapPlan> {
+    // A program that does not run here may have a forbidden map.
+    let is_needless = |name: &str, spec: &MapSpec| {
+        let is_read = metrics.iter().any(|metric| metric.map_name() == name);
+        let is_of_others = !defined.others.is_empty() && defined.unused.contains(name);
+        is_of_others && !is_read && refusal(name, spec).is_some()
+    };
+    let needed = defined
+        .maps
+        .iter()
+        .filter(|(name, spec)| !is_needless(name, spec));
+    let maps = needed.map(|(name, spec)| MapPlan {
+        name: name.clone(),
+        shape: MapShape::new(&defined.btf, name, spec),
+        spec: spec.clone(),
+        private: false,
+        common: false,
+        is_read: false,
+        slots: BTreeMap::new(),
+        on_replace,
+        fill: Vec::new(),
+    });
+    maps.collect()
+}
+
+/// Puts the inner maps of the source into the slots of their outer maps.
+fn fill_slots(maps: &mut [MapPlan], defined: &Definitions, code: &str, notes: &mut PlanFindings) {
+    for (outer, slot, inner) in &defined.slots {
+        if let (Some(outer), Some(inner)) = (number(maps, outer), number(maps, inner)) {
+            maps[outer].slots.insert(*slot, inner);
+        } else {
+            let message = format!("map {outer}, slot {slot}: the source defines no map {inner}");
+            notes
+                .findings
+                .push(Finding::new(Stage::Load, code, message));
+        }
+    }
+}
+
+/// Returns the number of the map with this name among maps that are sorted by their names.
+fn number(maps: &[MapPlan], name: &str) -> Option<usize> {
+    maps.binary_search_by(|map| map.name.as_str().cmp(name))
+        .ok()
 }
 
 /// Warns of variables that become private although no metric names them: a section is private as a

@@ -25,7 +25,7 @@ use twinprobe_ebpf_common::unit::Calls;
 
 use self::error::{ElfError, MAX_ALIGNMENT, MAX_NAME_BYTES, MAX_SECTION_BYTES};
 use self::maps::MapPointer;
-use self::programs::ProgramChoice;
+use self::programs::{ElfProgram, ProgramChoice};
 use self::references::Misplaced;
 use self::types::{Forgotten, Types};
 use crate::plan::request::KernelOptions;
@@ -82,11 +82,6 @@ pub fn prepare(
         Some(refused) => refused,
         None => programs::choose(&programs, hook, entry)?,
     };
-    let others = programs
-        .iter()
-        .map(|program| &program.name)
-        .filter(|name| **name != choice.entry);
-    let mut others: Vec<String> = others.cloned().collect();
     let sees = sees(&builder);
     constants::gather(&mut builder);
     keep::keep(&mut builder, choice.section, &readable.strange)?;
@@ -107,12 +102,7 @@ pub fn prepare(
     let pointers = maps::name_maps(&mut builder);
     let unused = maps::unused(&builder);
     let calls = tables::calls(&btf, &pointers);
-    others.retain(|name| {
-        !calls
-            .values()
-            .flat_map(|slots| slots.values())
-            .any(|called| called == name)
-    });
+    let others = others(&programs, &choice.entry, &calls);
     if !calls.is_empty() {
         tables::make_static(&mut types, &choice.entry, &calls);
     }
@@ -123,9 +113,8 @@ pub fn prepare(
     builder.delete_orphans();
     let mut out = Vec::with_capacity(elf.len() + 256);
     builder.write(&mut out)?;
-    let elf = out;
     Ok(Prepared {
-        elf,
+        elf: out,
         choice,
         others,
         pointers,
@@ -137,6 +126,23 @@ pub fn prepare(
         declared,
         warnings,
     })
+}
+
+/// Returns the names of the programs that nothing runs: neither the kernel for each packet, nor a
+/// call through a table.
+fn others(programs: &[ElfProgram], entry: &str, calls: &Calls) -> Vec<String> {
+    let is_called = |name: &String| {
+        calls
+            .values()
+            .flat_map(|slots| slots.values())
+            .any(|called| called == name)
+    };
+    programs
+        .iter()
+        .map(|program| &program.name)
+        .filter(|name| *name != entry && !is_called(name))
+        .cloned()
+        .collect()
 }
 
 /// Checks fields that could demand more memory than the object has.

@@ -157,6 +157,44 @@ mod tests {
         bytes.trim().parse().unwrap()
     }
 
+    /// Returns a small hash.
+    fn small() -> MapSpec {
+        MapSpec {
+            map_type: 2,
+            key_size: 4,
+            value_size: 8,
+            max_entries: 1,
+            ..MapSpec::default()
+        }
+    }
+
+    /// Returns a map of this type, with this key and value unless the type has its own.
+    fn map_of_type(map_type: u32, max_entries: u32, key_size: u32, value_size: u32) -> MapSpec {
+        let kind = MapKind::from_bpf_type(map_type);
+        let inner = kind.is_some_and(MapKind::is_nested).then(|| small().into());
+        let key_size = match kind.map(MapKind::family) {
+            Some(MapFamily::Array) => 4,
+            Some(MapFamily::Nested) => 4,
+            Some(MapFamily::Fifo) | None => 0,
+            _ => key_size,
+        };
+        let value_size = if kind.is_none() {
+            0
+        } else if inner.is_some() {
+            4
+        } else {
+            value_size
+        };
+        MapSpec {
+            map_type,
+            key_size,
+            value_size,
+            max_entries,
+            inner,
+            ..MapSpec::default()
+        }
+    }
+
     #[test]
     fn the_memory_of_a_map_is_what_the_kernel_states() {
         let facts = KernelFacts {
@@ -164,14 +202,7 @@ mod tests {
             page_size: rustix::param::page_size(),
             ..FACTS
         };
-        let small = MapSpec {
-            map_type: 2,
-            key_size: 4,
-            value_size: 8,
-            max_entries: 1,
-            ..MapSpec::default()
-        };
-        if stated(create_map("m", &small, None).unwrap()).is_multiple_of(facts.page_size as u64) {
+        if stated(create_map("m", &small(), None).unwrap()).is_multiple_of(facts.page_size as u64) {
             // Kernels before 6.4 state an estimate in whole pages.
             return;
         }
@@ -190,30 +221,7 @@ mod tests {
                 if family == Some(MapFamily::Trie) || kind.is_none() && max_entries < 4096 {
                     continue;
                 }
-                let inner = kind
-                    .is_some_and(MapKind::is_nested)
-                    .then(|| small.clone().into());
-                let key_size = match family {
-                    Some(MapFamily::Array) => 4,
-                    Some(MapFamily::Nested) => 4,
-                    Some(MapFamily::Fifo) | None => 0,
-                    _ => key_size,
-                };
-                let value_size = if kind.is_none() {
-                    0
-                } else if inner.is_some() {
-                    4
-                } else {
-                    value_size
-                };
-                let spec = MapSpec {
-                    map_type,
-                    key_size,
-                    value_size,
-                    max_entries,
-                    inner,
-                    ..MapSpec::default()
-                };
+                let spec = map_of_type(map_type, max_entries, key_size, value_size);
                 let (ours, kernels) = (
                     memory(&spec, facts),
                     stated(create_map("m", &spec, None).unwrap()),

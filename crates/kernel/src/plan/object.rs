@@ -1,23 +1,24 @@
 //! A parsed object: the entry point, maps and types of a source.
 
+mod position;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use aya_obj::btf::{BtfError, BtfFeatures};
 use aya_obj::{Function, Object};
 use twinprobe_ebpf_common::Btf;
-use twinprobe_ebpf_common::finding::{Finding, SOURCE_NAME, Stage, name_beside, with_causes};
+use twinprobe_ebpf_common::finding::{Finding, Stage, with_causes};
 use twinprobe_ebpf_common::hook::Hook;
 use twinprobe_ebpf_common::unit::Calls;
 
-use crate::plan::elf;
 use crate::plan::elf::error::ElfError;
 use crate::plan::elf::maps::MapPointer;
-use crate::plan::elf::programs::{ProgramChoice, Unfit};
-use crate::plan::elf::references::Misplaced;
+use crate::plan::elf::programs::Unfit;
 use crate::plan::elf::tables::CallError;
+use crate::plan::elf::{self, Prepared};
 use crate::plan::map_spec::{self, MapSpec, PROGRAMS};
+use crate::plan::object::position::{CodePosition, position, source_position};
 use crate::plan::request::KernelFacts;
 use crate::plan::sees::Sees;
 
@@ -89,68 +90,6 @@ pub enum ObjectError {
     },
 }
 
-/// A position in the source, in a file that a client has sent with the source, or in another file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CodePosition {
-    place: CodeFile,
-    line: u32,
-    column: u32,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum CodeFile {
-    Source,
-    /// A file that a client has sent with the source.
-    Beside(String),
-    /// A file of this name that the daemon does not have: the source says by `#line` that it was
-    /// made from the file, or the object was compiled elsewhere.
-    Elsewhere(String),
-}
-
-impl CodePosition {
-    /// Returns the position that an instruction of `function` was compiled from.
-    fn of(btf: &[u8], function: &Function, instruction: usize) -> Option<Self> {
-        let (file, line, column) = position(btf, function, instruction, |_| true)?;
-        let (place, line, column) = match (
-            name_beside(file),
-            source_position(btf, function, instruction),
-        ) {
-            (Some(name), _) => (CodeFile::Beside(name), line, column),
-            (None, Some((line, column))) => (CodeFile::Source, line, column),
-            // A relative name is one in the directory of the compilation, which is `/`.
-            (None, None) => (
-                CodeFile::Elsewhere(file.strip_prefix("//").unwrap_or(file).to_owned()),
-                line,
-                column,
-            ),
-        };
-        Some(Self {
-            place,
-            line,
-            column,
-        })
-    }
-
-    /// Adds this position to a finding about the source in the field `field` of the configuration.
-    fn place(&self, field: &str, finding: Finding) -> Finding {
-        let file = match &self.place {
-            CodeFile::Source => None,
-            CodeFile::Beside(name) => field
-                .strip_suffix("source")
-                .map(|direction| format!("{direction}files.{name}")),
-            CodeFile::Elsewhere(file) => {
-                let message = format!("in {file}:{}: {}", self.line, finding.message);
-                return Finding { message, ..finding };
-            }
-        };
-        let finding = Finding {
-            field: file.or(finding.field),
-            ..finding
-        };
-        finding.at(self.line, Some(self.column))
-    }
-}
-
 impl ObjectError {
     /// Makes the finding about the source in this field of the configuration.
     pub fn finding(&self, field: &str) -> Finding {
@@ -206,6 +145,48 @@ pub struct Definitions {
     pub sees: Sees,
 }
 
+impl Definitions {
+    /// Returns the definitions of a prepared object, which was parsed as `program` with the type
+    /// information `btf_blob`.
+    fn of(
+        prepared: Prepared,
+        program: &Object,
+        btf_blob: &[u8],
+        facts: KernelFacts,
+    ) -> Result<Self, ObjectError> {
+        let Prepared {
+            choice,
+            others,
+            pointers,
+            unused,
+            mut calls,
+            sees,
+            mut warnings,
+            ..
+        } = prepared;
+        let btf = Btf::parse(btf_blob)?;
+        let mut maps = map_spec::map_specs(program, &btf, facts, &mut warnings)?;
+        empty_tables(&maps, &unused, &mut calls, &mut warnings);
+        maps.retain(|name, _| !calls.contains_key(name));
+        let slots = pointers
+            .into_iter()
+            .filter_map(|pointer| slot(pointer, &maps, &btf))
+            .collect();
+        Ok(Self {
+            entry: choice.entry,
+            frags: choice.frags,
+            others,
+            maps,
+            unused,
+            slots,
+            calls,
+            btf,
+            warnings,
+            sees,
+        })
+    }
+}
+
 /// A parsed object, ready to be bound to maps and loaded any number of times.
 #[derive(Debug)]
 pub struct ProbeObject {
@@ -223,69 +204,21 @@ impl ProbeObject {
         entry: Option<&str>,
         facts: KernelFacts,
     ) -> Result<Self, ObjectError> {
-        let prepared = elf::prepare(elf, hook, entry, facts.options)?;
-        let elf::Prepared {
-            elf,
-            choice,
-            others,
-            pointers,
-            unused,
-            mut calls,
-            undefined,
-            misplaced,
-            sees,
-            declared,
-            mut warnings,
-        } = prepared;
-        let mut program =
-            guarded(|| Object::parse(&elf))?.map_err(|error| unparsed(error, &declared))?;
+        let mut prepared = elf::prepare(elf, hook, entry, facts.options)?;
+        let mut program = guarded(|| Object::parse(&prepared.elf))?
+            .map_err(|error| unparsed(error, &prepared.declared))?;
         let functions = program.functions.len();
         if functions > MAX_FUNCTIONS {
             return Err(ObjectError::ManyFunctions(functions));
         }
-        let position = |at: &Option<(String, usize)>| {
-            let (function, instruction) = at.as_ref()?;
-            let function = program
-                .functions
-                .values()
-                .find(|known| known.name == *function)?;
-            CodePosition::of(&program.btf.as_ref()?.to_bytes(), function, *instruction)
-        };
-        if let Some(Misplaced {
-            section,
-            offset,
-            at,
-        }) = misplaced.into_iter().next()
-        {
-            return Err(ObjectError::Misplaced {
-                section,
-                offset,
-                position: position(&at),
-            });
-        }
-        if let Some(first) = undefined.first() {
-            let position = position(&first.used_at);
-            let names: Vec<&str> = undefined
-                .iter()
-                .map(|undefined| undefined.symbol.as_str())
-                .collect();
-            return Err(ObjectError::Undefined {
-                names: names.join(", "),
-                position,
-            });
-        }
-        let ProgramChoice {
-            entry,
-            frags,
-            unfit,
-            ..
-        } = choice;
-        if let Some(reason) = unfit {
-            let position = position(&Some((entry, 0)));
+        refuse_references(&program, &prepared)?;
+        let choice = &mut prepared.choice;
+        if let Some(reason) = choice.unfit.take() {
+            let position = position_in(&program, &choice.entry, 0);
             return Err(ObjectError::Unfit { reason, position });
         }
-        if frags && !facts.xdp_frags {
-            return Err(ObjectError::NoFrags(entry));
+        if choice.frags && !facts.xdp_frags {
+            return Err(ObjectError::NoFrags(choice.entry.clone()));
         }
         let no_features = BtfFeatures::default();
         guarded(|| {
@@ -294,26 +227,7 @@ impl ProbeObject {
                 .map(drop)
         })??;
         let btf_blob = program.btf.as_ref().ok_or(ElfError::DamagedBtf)?.to_bytes();
-        let btf = Btf::parse(&btf_blob)?;
-        let mut maps = map_spec::map_specs(&program, &btf, facts, &mut warnings)?;
-        empty_tables(&maps, &unused, &mut calls, &mut warnings);
-        maps.retain(|name, _| !calls.contains_key(name));
-        let slots = pointers
-            .into_iter()
-            .filter_map(|pointer| slot(pointer, &maps, &btf))
-            .collect();
-        let defined = Definitions {
-            entry,
-            frags,
-            others,
-            maps,
-            unused,
-            slots,
-            calls,
-            btf,
-            warnings,
-            sees,
-        };
+        let defined = Definitions::of(prepared, &program, &btf_blob, facts)?;
         Ok(Self {
             program,
             btf_blob,
@@ -353,55 +267,40 @@ impl ProbeObject {
     }
 }
 
-/// Returns line and column of the user's source that an instruction was compiled from: those of the
-/// last record up to the instruction that is not from a header.
-fn source_position(btf: &[u8], function: &Function, instruction: usize) -> Option<(u32, u32)> {
-    let is_source = |file: &str| file.rsplit('/').next() == Some(SOURCE_NAME);
-    position(btf, function, instruction, is_source).map(|(_, line, column)| (line, column))
-}
-
-/// Returns the file, the line and the column of an instruction: those of the last record up to it
-/// whose file is wanted.
-fn position<'a>(
-    btf: &'a [u8],
-    function: &Function,
-    instruction: usize,
-    is_wanted: impl Fn(&str) -> bool,
-) -> Option<(&'a str, u32, u32)> {
-    let records = &function.line_info.line_info;
-    // Before linking, the records of a function count from the start of its section.
-    let start = records.first()?.insn_off;
-    records
-        .iter()
-        // Code that belongs to several lines has line 0.
-        .filter(|record| record.line_col >> 10 != 0)
-        // A damaged object may have records from before the function.
-        .filter(|record| {
-            record
-                .insn_off
-                .checked_sub(start)
-                .is_some_and(|at| at as usize <= instruction)
-        })
-        .filter_map(|record| Some((record, file_name(btf, record.file_name_off)?)))
-        .filter(|(_, file)| is_wanted(file))
-        .max_by_key(|(record, _)| record.insn_off)
-        .map(|(record, file)| (file, record.line_col >> 10, record.line_col & 0x3ff))
-}
-
-/// Returns the name of the file at `offset` in the strings of `btf`, as line information refers to
-/// files.
-fn file_name(btf: &[u8], offset: u32) -> Option<&str> {
-    let word = |at: usize| {
-        let bytes = btf.get(at..at + 4)?;
-        Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
+/// Refuses references that no instruction can have, and references without a target.
+fn refuse_references(program: &Object, prepared: &Prepared) -> Result<(), ObjectError> {
+    let position = |at: &Option<(String, usize)>| {
+        let (function, instruction) = at.as_ref()?;
+        position_in(program, function, *instruction)
     };
-    let start = word(4)?
-        .checked_add(word(16)?)?
-        .checked_add(offset as usize)?;
-    CStr::from_bytes_until_nul(btf.get(start..)?)
-        .ok()?
-        .to_str()
-        .ok()
+    if let Some(first) = prepared.misplaced.first() {
+        return Err(ObjectError::Misplaced {
+            section: first.section.clone(),
+            offset: first.offset,
+            position: position(&first.at),
+        });
+    }
+    if let Some(first) = prepared.undefined.first() {
+        let names: Vec<&str> = prepared
+            .undefined
+            .iter()
+            .map(|undefined| undefined.symbol.as_str())
+            .collect();
+        return Err(ObjectError::Undefined {
+            names: names.join(", "),
+            position: position(&first.used_at),
+        });
+    }
+    Ok(())
+}
+
+/// Returns the position of an instruction in the function with this name.
+fn position_in(program: &Object, function: &str, instruction: usize) -> Option<CodePosition> {
+    let function = program
+        .functions
+        .values()
+        .find(|known| known.name == function)?;
+    CodePosition::of(&program.btf.as_ref()?.to_bytes(), function, instruction)
 }
 
 /// Adds the tables of programs that the source does not fill. Nothing else fills them.

@@ -117,7 +117,7 @@ mod tests {
         records.extend_from_slice(&cut[..12]);
         let mut found = Vec::new();
         stacks(&records, &mut |stack: &mut dyn Iterator<Item = u64>| {
-            found.push(stack.collect::<Vec<_>>())
+            found.push(stack.collect::<Vec<_>>());
         });
         assert_eq!(found, [vec![7, 8], vec![9]]);
     }

@@ -77,53 +77,7 @@ struct Tiny {
 
 impl Tiny {
     fn new(kind: MapKind, possible_cpus: usize) -> io::Result<Self> {
-        let map_type = kind.bpf_type().unwrap_or_default();
-        let hash = MapCreate {
-            name: "tp_try",
-            map_type,
-            key_size: 4,
-            value_size: 8,
-            ..MapCreate::default()
-        };
-        // LRU maps spread their entries over CPUs: a small one evicts entries before it is full.
-        let hash = MapCreate {
-            max_entries: 256,
-            ..hash
-        };
-        let array = MapCreate {
-            max_entries: 2,
-            ..hash
-        };
-        let number = |number: u32| number.to_ne_bytes().to_vec();
-        let (create, keys) = match kind.family() {
-            MapFamily::Hash => (hash, vec![number(1), number(2)]),
-            MapFamily::Array => (array, vec![number(0), number(1)]),
-            MapFamily::Trie => {
-                let prefix = |length: u32| [length.to_ne_bytes(), [10, 0, 0, 0]].concat();
-                let trie = MapCreate {
-                    key_size: 8,
-                    flags: BPF_F_NO_PREALLOC,
-                    ..hash
-                };
-                (trie, vec![prefix(32), prefix(8)])
-            }
-            MapFamily::Fifo => (
-                MapCreate {
-                    key_size: 0,
-                    ..hash
-                },
-                vec![Vec::new(), Vec::new()],
-            ),
-            // The first slot of the array stays empty.
-            MapFamily::Nested => (
-                MapCreate {
-                    value_size: 4,
-                    ..array
-                },
-                vec![number(1)],
-            ),
-            MapFamily::Global => return Err(io::ErrorKind::Unsupported.into()),
-        };
+        let (create, keys) = description(kind)?;
         let inner = kind
             .is_nested()
             .then(|| map::map_create(&MapCreate::array("tp_try", 8, 1)))
@@ -226,6 +180,57 @@ impl Tiny {
         let mut next = vec![0; self.keys[0].len()];
         matches!(map::map_next_key(self.fd(), None, &mut next), Ok(false))
     }
+}
+
+/// Returns the description of a tiny map of this kind, and the keys of its entries.
+fn description(kind: MapKind) -> io::Result<(MapCreate<'static>, Vec<Vec<u8>>)> {
+    let map_type = kind.bpf_type().unwrap_or_default();
+    let hash = MapCreate {
+        name: "tp_try",
+        map_type,
+        key_size: 4,
+        value_size: 8,
+        ..MapCreate::default()
+    };
+    // LRU maps spread their entries over CPUs: a small one evicts entries before it is full.
+    let hash = MapCreate {
+        max_entries: 256,
+        ..hash
+    };
+    let array = MapCreate {
+        max_entries: 2,
+        ..hash
+    };
+    let number = |number: u32| number.to_ne_bytes().to_vec();
+    Ok(match kind.family() {
+        MapFamily::Hash => (hash, vec![number(1), number(2)]),
+        MapFamily::Array => (array, vec![number(0), number(1)]),
+        MapFamily::Trie => {
+            let prefix = |length: u32| [length.to_ne_bytes(), [10, 0, 0, 0]].concat();
+            let trie = MapCreate {
+                key_size: 8,
+                flags: BPF_F_NO_PREALLOC,
+                ..hash
+            };
+            (trie, vec![prefix(32), prefix(8)])
+        }
+        MapFamily::Fifo => (
+            MapCreate {
+                key_size: 0,
+                ..hash
+            },
+            vec![Vec::new(), Vec::new()],
+        ),
+        // The first slot of the array stays empty.
+        MapFamily::Nested => (
+            MapCreate {
+                value_size: 4,
+                ..array
+            },
+            vec![number(1)],
+        ),
+        MapFamily::Global => return Err(io::ErrorKind::Unsupported.into()),
+    })
 }
 
 #[cfg(test)]

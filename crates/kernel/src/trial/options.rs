@@ -45,7 +45,7 @@ fn configuration(release: &str) -> io::Result<String> {
         Ok(file) => {
             _ = GzDecoder::new(file)
                 .take(LONGEST)
-                .read_to_string(&mut text)?
+                .read_to_string(&mut text)?;
         }
         Err(_) => text = fs::read_to_string(Path::new("/boot").join(format!("config-{release}")))?,
     }

@@ -8,9 +8,11 @@ use kube::ResourceExt as _;
 use kube::core::object::HasSpec as _;
 use kube::runtime::controller::Action;
 use kube::runtime::events::{Event, EventType};
-use twinprobe_api::FleetStatus;
+use twinprobe_api::{AssignmentSpec, FleetStatus};
 use twinprobe_ebpf_common::finding::Rejection;
-use twinprobe_fleet::{FleetNews, FleetView, NodeView, compiled_condition, decide, invalid};
+use twinprobe_fleet::{
+    FleetDecision, FleetNews, FleetView, NodeView, compiled_condition, decide, invalid,
+};
 
 use crate::control::checked::{mistakes, of_the_object, plan};
 use crate::control::writes::{ReconcileContext, SHORTLY, Wished};
@@ -83,25 +85,32 @@ async fn roll_out(context: &ReconcileContext, object: &MonitoringProbe) -> kube:
     if let Some(revision) = revision {
         context.write_prepared(revision).await?;
     }
-    match &decision.assignment {
-        Some(wanted) if assigned.as_ref() != Some(wanted) => context.assign(&name, wanted).await?,
-        None if assigned.is_some() => context.unassign(&name).await?,
-        _ => {}
-    }
-    context.forget(&name).await?;
-    if decision.news.iter().any(|news| news.reason == "Complete") {
-        let status = &decision.status;
-        // Neither the rollout nor a rollback needs the other revisions.
-        context
-            .prune(
-                &name,
-                &[&status.revision, &status.stable, &status.failed_revision],
-            )
-            .await?;
-    }
+    carry_out(context, &name, assigned.as_ref(), &decision).await?;
     Ok(decision
         .again
         .map_or_else(Action::await_change, Action::requeue))
+}
+
+/// Gives nodes the decided assignment, and deletes reports and revisions that nobody needs.
+async fn carry_out(
+    context: &ReconcileContext,
+    name: &str,
+    assigned: Option<&AssignmentSpec>,
+    decision: &FleetDecision,
+) -> kube::Result<()> {
+    match &decision.assignment {
+        Some(wanted) if assigned != Some(wanted) => context.assign(name, wanted).await?,
+        None if assigned.is_some() => context.unassign(name).await?,
+        _ => {}
+    }
+    context.forget(name).await?;
+    if decision.news.iter().any(|news| news.reason == "Complete") {
+        let status = &decision.status;
+        // Neither the rollout nor a rollback needs the other revisions.
+        let kept = [&status.revision, &status.stable, &status.failed_revision];
+        context.prune(name, &kept).await?;
+    }
+    Ok(())
 }
 
 /// Writes into the status why an object can't be rolled out. Nodes keep their present revision.

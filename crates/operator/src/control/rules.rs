@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 use twinprobe_api::{FleetRuleStatus, RuleScope};
+use twinprobe_ebpf_common::finding::Rejection;
 use twinprobe_fleet::{FleetRuleView, NodeView, decide_rule, invalid_rule, rule_key};
 
 use crate::control::checked::{check_rule, mistakes};
@@ -54,15 +55,7 @@ async fn assign(context: &ReconcileContext, object: &MonitoringRule) -> kube::Re
         return Ok(Action::requeue(SHORTLY));
     }
     if let Err(rejection) = checked {
-        let before = FleetRuleStatus {
-            since: None,
-            ..before
-        };
-        let status = invalid_rule(&before, generation, &mistakes(&rejection), Timestamp::now());
-        if Some(&status) != object.status.as_ref() {
-            context.write_status(object, &status).await?;
-        }
-        return Ok(Action::await_change());
+        return refuse(context, object, before, &rejection).await;
     }
     let key = rule_key(&name);
     let assigned = context.assigned(&key).await?;
@@ -98,6 +91,25 @@ async fn assign(context: &ReconcileContext, object: &MonitoringRule) -> kube::Re
     context.forget(&key).await?;
     if decision.status.counts.silent == 0 && before.counts.silent > 0 {
         context.prune(&key, &[&decision.status.revision]).await?;
+    }
+    Ok(Action::await_change())
+}
+
+/// Writes into the status why nodes can't get a rule. Nodes keep their present revision.
+async fn refuse(
+    context: &ReconcileContext,
+    object: &MonitoringRule,
+    before: FleetRuleStatus,
+    rejection: &Rejection,
+) -> kube::Result<Action> {
+    let before = FleetRuleStatus {
+        since: None,
+        ..before
+    };
+    let generation = object.metadata.generation.unwrap_or_default();
+    let status = invalid_rule(&before, generation, &mistakes(rejection), Timestamp::now());
+    if Some(&status) != object.status.as_ref() {
+        context.write_status(object, &status).await?;
     }
     Ok(Action::await_change())
 }

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mistakes_are_named_with_their_fields() {
+    fn mistakes_of_probes_are_named_with_their_fields() {
         let probe = |spec: Value| {
             let kind = ("twinprobe.dev/v1alpha1", "MonitoringProbe");
             judge(
@@ -255,6 +255,10 @@ mod tests {
             "{refused}"
         );
         assert_eq!(judge(&Value::Null, false), Ok(()));
+    }
+
+    #[test]
+    fn mistakes_of_rules_are_named_with_their_fields() {
         let spec = |spec: Value, judges: bool| {
             let metadata = json!({ "name": "r" });
             judge(

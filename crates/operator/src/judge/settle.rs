@@ -75,26 +75,7 @@ pub async fn judge(
             }
             write(context, object, shown(standing, judged)).await
         }
-        Err(fault @ RunFault::TooMany) => {
-            let generation = object.metadata.generation.unwrap_or_default();
-            let status = invalid_rule(&before, generation, &fault.to_string(), Timestamp::now());
-            if status != before {
-                context.write_status(object, &status).await?;
-            }
-            Ok(Action::requeue(LATER))
-        }
-        Err(fault @ (RunFault::Failed | RunFault::Start(_))) => {
-            write(
-                context,
-                object,
-                JudgedRule {
-                    waits: Some(fault.to_string()),
-                    ..judged
-                },
-            )
-            .await?;
-            Ok(Action::requeue(LATER))
-        }
+        Err(fault) => try_later(context, object, judged, &fault).await,
     }
 }
 
@@ -145,6 +126,31 @@ async fn begin(
     };
     write(context, object, judged).await?;
     Ok(Action::requeue(SHORTLY))
+}
+
+/// Writes into the status why a rule does not run. Another attempt follows later.
+async fn try_later(
+    context: &ReconcileContext,
+    object: &MonitoringRule,
+    judged: JudgedRule,
+    fault: &RunFault,
+) -> kube::Result<Action> {
+    let reason = fault.to_string();
+    match fault {
+        RunFault::TooMany => {
+            let before = object.status.clone().unwrap_or_default();
+            let generation = object.metadata.generation.unwrap_or_default();
+            let status = invalid_rule(&before, generation, &reason, Timestamp::now());
+            if status != before {
+                context.write_status(object, &status).await?;
+            }
+        }
+        RunFault::Failed | RunFault::Start(_) => {
+            let waits = Some(reason);
+            write(context, object, JudgedRule { waits, ..judged }).await?;
+        }
+    }
+    Ok(Action::requeue(LATER))
 }
 
 async fn write(

@@ -5,12 +5,12 @@
 use cel::common::ast::{
     CallExpr, Expr, IdedExpr, ListExpr, LiteralValue, SelectExpr, SourceInfo, operators,
 };
-use twinprobe_ebpf_common::Direction;
 
 use super::fault::ExpressionFault;
+use super::function::metric_question;
 use super::operators::{Operands, operator};
-use super::reading::{Kind, MetricQuestion, Question, Reading, WindowFunction};
-use crate::fields;
+use super::path::{names_of, part_of_call, unknown, without_previous};
+use super::reading::{Kind, Question, Reading, WindowFunction};
 use twinprobe_ebpf_common::window::shape::WindowShape;
 
 /// The most values that an expression may take from windows. Each value costs a walk over all
@@ -204,18 +204,9 @@ impl<'a> Checker<'a> {
             args: arguments.into_iter().map(operand).collect(),
         };
         let is_division = call.func_name == operators::DIVIDE;
-        let checked = IdedExpr {
-            id: tree.id,
-            expr: Expr::Call(call),
-        };
-        Ok((
-            if is_division {
-                finite(checked)
-            } else {
-                checked
-            },
-            result,
-        ))
+        let (id, expr) = (tree.id, Expr::Call(call));
+        let call = IdedExpr { id, expr };
+        Ok((if is_division { finite(call) } else { call }, result))
     }
 
     fn conditional(&mut self, tree: &IdedExpr, call: &CallExpr) -> Checked {
@@ -289,111 +280,24 @@ impl<'a> Checker<'a> {
         ))
     }
 
-    /// Checks `FUNCTION(DIRECTION.METRIC)`. Two texts may follow the metric: the choice of entries,
-    /// and the path of their number.
+    /// Checks `FUNCTION(DIRECTION.METRIC)`. `part` is the path of a part of the key, or empty.
     fn function(&mut self, tree: &IdedExpr, call: &CallExpr, part: String) -> Checked {
-        let name = &call.func_name;
-        let function =
-            WindowFunction::named(name).ok_or_else(|| self.fault(tree, unknown(name)))?;
-        if !part.is_empty() && function != WindowFunction::Top {
-            return Err(self.fault(tree, format!("{name} is a number, which has no fields")));
-        }
-        let how = || {
-            format!(
-                "{name} takes a metric, as {name}(ingress.NAME), then a key or a field as texts"
-            )
-        };
-        let (metric, texts) = call
-            .args
-            .split_first()
-            .ok_or_else(|| self.fault(tree, how()))?;
-        let path = names_of(metric).ok_or_else(|| self.fault(metric, how()))?;
-        let (of_previous, path) = without_previous(&path);
-        let [direction, metric_name] = path else {
-            return Err(self.fault(metric, how()));
-        };
-        let direction = Direction::ALL
-            .into_iter()
-            .find(|known| known.name() == *direction);
-        let direction = direction.ok_or_else(|| self.fault(metric, how()))?;
-        let shape = fields::metric(self.shape, direction, metric_name);
-        let shape = shape.map_err(|message| self.fault(metric, message))?;
-        fields::check_part(shape, &part).map_err(|message| self.fault(tree, message))?;
-        let numbers = fields::numbers(shape);
-        if numbers.is_empty() && function.needs_number() {
-            let message = format!("the entries of {metric_name} have no number; {name} needs one");
-            return Err(self.fault(metric, message));
-        }
-        if matches!(function, WindowFunction::Percentile(_)) && !shape.histogram {
-            return Err(self.fault(
-                metric,
-                format!("{metric_name} is not a histogram: it has no percentiles"),
-            ));
-        }
-        let mut texts = texts.iter().map(|text| match &text.expr {
-            Expr::Literal(LiteralValue::String(value)) => Ok((text, value.inner())),
-            _ => Err(self.fault(text, how())),
-        });
-        let (first, second) = (texts.next().transpose()?, texts.next().transpose()?);
-        if let Some(third) = texts.next().transpose()? {
-            return Err(self.fault(third.0, how()));
-        }
-        if let (WindowFunction::Percentile(_), Some((place, _))) = (function, first) {
-            return Err(self.fault(
-                place,
-                format!("{name} takes no selector: it always counts all entries"),
-            ));
-        }
-        let is_field = |name: &str| numbers.iter().any(|field| field == name);
-        let key = first.filter(|(_, text)| second.is_some() || !is_field(text));
-        let selector = key.map(|(place, text)| {
-            fields::selector(shape, text).map_err(|message| self.fault(place, message))
-        });
-        let selector = selector.transpose()?;
-        let field = if key.is_some() { second } else { first }.map(|(_, text)| text.to_owned());
-        if let Some((place, name)) = second
-            && !is_field(name)
-        {
-            let message = format!(
-                "{metric_name} has no field {name:?}; it has {}",
-                numbers.join(", ")
-            );
-            return Err(self.fault(place, message));
-        }
-        let field = field
-            .or_else(|| numbers.into_iter().next())
-            .unwrap_or_default();
-        let kind = if function == WindowFunction::Top {
+        let (of_previous, question) = metric_question(self.shape, tree, call, part)
+            .map_err(|(place, message)| self.fault(place, message))?;
+        let is_rate = question.function == WindowFunction::Rate;
+        let kind = if question.function == WindowFunction::Top {
             Kind::Text
         } else {
             Kind::Number
         };
-        let metric = (*metric_name).to_owned();
-        let question = MetricQuestion {
-            function,
-            direction,
-            metric,
-            selector,
-            field,
-            part,
+        let question = Question::Metric(question);
+        let reading = Reading {
+            of_previous,
+            question,
         };
-        let (asked, kind) = self.ask(
-            tree,
-            Reading {
-                of_previous,
-                question: Question::Metric(question),
-            },
-            kind,
-        )?;
+        let (asked, kind) = self.ask(tree, reading, kind)?;
         // A window may have no length.
-        Ok((
-            if function == WindowFunction::Rate {
-                finite(asked)
-            } else {
-                asked
-            },
-            kind,
-        ))
+        Ok((if is_rate { finite(asked) } else { asked }, kind))
     }
 
     fn ask(&mut self, tree: &IdedExpr, reading: Reading, kind: Kind) -> Checked {
@@ -427,60 +331,5 @@ fn finite(number: IdedExpr) -> IdedExpr {
     IdedExpr {
         id,
         expr: Expr::Call(call),
-    }
-}
-
-fn unknown(name: &str) -> String {
-    format!(
-        "{name:?} is not known; there are window, ingress, egress, previous and the functions {}",
-        WindowFunction::NAMES
-    )
-}
-
-/// Returns the names of `a.b.c`.
-fn names_of(tree: &IdedExpr) -> Option<Vec<&str>> {
-    let mut names = Vec::new();
-    let mut tree = tree;
-    loop {
-        match &tree.expr {
-            Expr::Ident(name) => {
-                names.push(&**name);
-                names.reverse();
-                return Some(names);
-            }
-            Expr::Select(select) if !select.test => {
-                names.push(&*select.field);
-                tree = &select.operand;
-            }
-            _ => return None,
-        }
-    }
-}
-
-/// Returns the call of `call(...).a.b`, and `a.b`.
-fn part_of_call(tree: &IdedExpr) -> Option<(&CallExpr, String)> {
-    let mut names = Vec::new();
-    let mut tree = tree;
-    loop {
-        match &tree.expr {
-            Expr::Call(call)
-                if call.target.is_none() && WindowFunction::named(&call.func_name).is_some() =>
-            {
-                names.reverse();
-                return Some((call, names.join(".")));
-            }
-            Expr::Select(select) if !select.test => {
-                names.push(&*select.field);
-                tree = &select.operand;
-            }
-            _ => return None,
-        }
-    }
-}
-
-fn without_previous<'p, 'a>(path: &'p [&'a str]) -> (bool, &'p [&'a str]) {
-    match path {
-        ["previous", rest @ ..] => (true, rest),
-        path => (false, path),
     }
 }

@@ -5,6 +5,8 @@ pub mod budget;
 pub mod checker;
 pub mod expression;
 pub mod fault;
+pub mod function;
 pub mod operators;
 pub mod parse;
+pub mod path;
 pub mod reading;

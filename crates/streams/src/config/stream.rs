@@ -146,15 +146,7 @@ impl StreamConfig {
             memory,
             listen,
         } = document;
-        let name = name.unwrap_or_else(|| NAME.to_owned());
-        if !is_collector_name(&name) {
-            let rule =
-                "1 to 64 letters, digits, '_', '.', '-' are allowed, a letter or digit first";
-            places.add(
-                "name",
-                format!("{name:?} is not a name of a collector; {rule}"),
-            );
-        }
+        let name = name_of(name, &mut places);
         let keys = notification_keys_file.map(KeyFile);
         if let Some(Err(message)) = keys.as_ref().map(KeyFile::read) {
             places.add("notificationKeysFile", message);
@@ -169,16 +161,7 @@ impl StreamConfig {
             destinations(to, &mut places)
         };
         let memory = memory_of(memory.as_ref(), &mut places);
-        let listen = listen.and_then(|address| match address.parse() {
-            Ok(address) => Some(address),
-            Err(_) => {
-                places.add(
-                    "listen",
-                    format!("{address:?} is not an address; write IP:PORT, as in 127.0.0.1:9471"),
-                );
-                None
-            }
-        });
+        let listen = listen_of(listen.as_deref(), &mut places);
         let kubernetes = kubernetes(&from, &mut places);
         let servers = servers(&from, kubernetes.is_some(), &mut places);
         // A stream that has rules and no receivers reads only the probes that the rules watch.
@@ -189,33 +172,17 @@ impl StreamConfig {
                 .collect(),
             false => patterns(&from.probes, &mut places),
         };
-        let SourceDocument {
-            token_file,
-            ca,
-            cert,
-            key,
-            ..
-        } = from;
-        let credentials = CredentialFiles {
-            token_file,
-            ca,
-            cert,
-            key,
-        };
-        if let Err((field, message)) = credentials.read() {
-            places.add(format!("from.{field}"), message);
-        }
+        let credentials = credentials_of(from, &mut places);
         if !places.mistakes.is_empty() {
             return Err(StreamConfigError {
                 mistakes: places.mistakes,
             });
         }
-        let known = None;
         Ok(Self {
             name,
             servers,
             kubernetes,
-            known,
+            known: None,
             credentials,
             probes,
             destinations,
@@ -234,6 +201,19 @@ impl StreamConfig {
         }
         Ok(self)
     }
+}
+
+/// Returns the name of the stream.
+fn name_of(name: Option<String>, places: &mut MistakePlaces<'_>) -> String {
+    let name = name.unwrap_or_else(|| NAME.to_owned());
+    if !is_collector_name(&name) {
+        let rule = "1 to 64 letters, digits, '_', '.', '-' are allowed, a letter or digit first";
+        places.add(
+            "name",
+            format!("{name:?} is not a name of a collector; {rule}"),
+        );
+    }
+    name
 }
 
 /// Tells whether configurations of probes can have this name in `window.collectors`.
@@ -320,6 +300,19 @@ fn memory_of(memory: Option<&Value>, places: &mut MistakePlaces<'_>) -> usize {
     MEMORY
 }
 
+/// Returns the address of `/metrics` and `/healthz`.
+fn listen_of(address: Option<&str>, places: &mut MistakePlaces<'_>) -> Option<SocketAddr> {
+    let address = address?;
+    let read = address.parse().ok();
+    if read.is_none() {
+        places.add(
+            "listen",
+            format!("{address:?} is not an address; write IP:PORT, as in 127.0.0.1:9471"),
+        );
+    }
+    read
+}
+
 fn patterns(probes: &[String], places: &mut MistakePlaces<'_>) -> Vec<Pattern> {
     let all = ["*".to_owned()];
     let probes = if probes.is_empty() { &all[..] } else { probes };
@@ -381,6 +374,20 @@ fn servers(
         .into_iter()
         .map(|(name, server)| (name, server.into()))
         .collect()
+}
+
+/// Returns the files with the credentials for daemons, and adds a mistake if one can't be used.
+fn credentials_of(from: SourceDocument, places: &mut MistakePlaces<'_>) -> CredentialFiles {
+    let credentials = CredentialFiles {
+        token_file: from.token_file,
+        ca: from.ca,
+        cert: from.cert,
+        key: from.key,
+    };
+    if let Err((field, message)) = credentials.read() {
+        places.add(format!("from.{field}"), message);
+    }
+    credentials
 }
 
 /// Reads a file with a daemon on each line: URL, or NAME URL; `#` begins a comment. Labels after

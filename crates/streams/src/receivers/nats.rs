@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::jetstream::context::PublishErrorKind;
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, LastRawMessageErrorKind, Stream};
 use async_nats::jetstream::{
@@ -290,23 +290,9 @@ async fn publish(
             }
             Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {}
             Err(error) => {
-                let is_large = error.kind() == PublishErrorKind::MaxPayloadExceeded;
-                let message = SendError::caused("NATS did not take it", &error).to_string();
-                if is_large {
-                    let size = item.size();
-                    let message = format!(
-                        "it has {size} bytes, more than the server's max_payload; raise that"
-                    );
-                    *tail = Some(known);
-                    return Err(PublishFailure {
-                        message,
-                        is_broken: false,
-                    });
-                }
-                return Err(PublishFailure {
-                    message,
-                    is_broken: true,
-                });
+                let failure = not_taken(&error, item.size());
+                *tail = Some(known).filter(|_| !failure.is_broken);
+                return Err(failure);
             }
         }
     }
@@ -315,6 +301,21 @@ async fn publish(
         message,
         is_broken: false,
     })
+}
+
+/// Returns the failure for a message of this size that the server did not take. A message that is
+/// too large does not break the connection.
+fn not_taken(error: &PublishError, size: usize) -> PublishFailure {
+    let is_large = error.kind() == PublishErrorKind::MaxPayloadExceeded;
+    let message = if is_large {
+        format!("it has {size} bytes, more than the server's max_payload; raise that")
+    } else {
+        SendError::caused("NATS did not take it", error).to_string()
+    };
+    PublishFailure {
+        message,
+        is_broken: !is_large,
+    }
 }
 
 async fn read_tail(connected: &Connected, subject: &str) -> Result<Tail, PublishFailure> {

@@ -223,17 +223,15 @@ mod tests {
         }
     }
 
-    /// An entry that is read directly has the same cells as the entry that is read as a value.
-    /// Other entries end the reading.
-    #[test]
-    fn cells_are_those_of_the_value() {
+    /// Returns columns of several kinds, one of them in a struct.
+    fn columns() -> [RowColumn; 7] {
         let path = |names: &[&str]| {
             names
                 .iter()
                 .map(|name| (*name).to_owned())
                 .collect::<Vec<_>>()
         };
-        let columns = [
+        [
             column(ColumnKind::Text, CellSource::Key(path(&["src"]))),
             column(
                 ColumnKind::Unsigned { bits: 16 },
@@ -253,7 +251,14 @@ mod tests {
             ),
             column(ColumnKind::Bool, CellSource::Value(path(&["is"]))),
             column(ColumnKind::Time, CellSource::Value(path(&["last"]))),
-        ];
+        ]
+    }
+
+    /// An entry that is read directly has the same cells as the entry that is read as a value.
+    /// Other entries end the reading.
+    #[test]
+    fn cells_are_those_of_the_value() {
+        let columns = columns();
         let place = CellPlace::new(&columns).unwrap();
         let good = json!({ "key": { "src": "a\"\u{e4}", "port": 65_535 }, "value": { "last": "1970-01-01T00:00:01Z",
             "count": { "bytes": u64::MAX }, "least": i64::MIN, "share": 0.5, "is": true } });

@@ -296,7 +296,7 @@ fn entries<'a>(
                 push(
                     &mut table,
                     cells.iter_mut().map(take).chain([Cell::Missing]),
-                )
+                );
             };
             let mut direct = DirectRows::new(place, parts.len(), add);
             let read = each_entry(&window.document, path, &mut direct);

@@ -24,32 +24,19 @@ impl RuleLane {
         } = decided;
         let end = end_of(period, progress.length);
         let rule = &self.rule;
-        // An earlier process has acted, and has decided again since. Only its notifications may be
-        // missing.
-        let is_past = progress.members.events.iter().any(|event| event.end > end);
         match (decision, actions) {
             (Some(Decision::Fire { .. }), Ok(actions)) => {
                 tracing::info!(rule = rule.name, period, ?nodes, "fires");
                 self.counts.firings.inc();
-                let mut failed = ActionFaults::new();
-                for (index, action) in actions.iter().enumerate() {
-                    let firing = FleetFiring {
-                        rule,
-                        end,
-                        nodes: &nodes,
-                        values: values.as_ref(),
-                    };
-                    if let RuleAction::Notify(url) = action {
-                        let message = FleetMessage::new(url, index, firing);
-                        progress
-                            .outbox
-                            .send((period, index), message, &self.counts, self.once);
-                    } else if !is_past {
-                        failed.extend(progress.members.take(action, firing).await);
-                    }
-                }
+                let firing = FleetFiring {
+                    rule,
+                    end,
+                    nodes: &nodes,
+                    values: values.as_ref(),
+                };
+                let failed = self.take_all(progress, period, &actions, firing).await;
                 self.acted(failed, |standing| {
-                    (standing.fired, standing.acting) = (Some(end), nodes)
+                    (standing.fired, standing.acting) = (Some(end), nodes);
                 });
             }
             (Some(Decision::Fire { .. }), Err(error)) => {
@@ -63,7 +50,7 @@ impl RuleLane {
                     period,
                     "the condition of the rule has ended"
                 );
-                let failed = if is_past {
+                let failed = if is_past(progress, end) {
                     Vec::new()
                 } else {
                     progress.members.end(rule, end).await
@@ -75,6 +62,29 @@ impl RuleLane {
             }
             (None, _) => {}
         }
+    }
+
+    /// Takes the actions of a firing, and begins to send its notifications. Returns the failures.
+    async fn take_all(
+        &self,
+        progress: &mut PeriodProgress,
+        period: u64,
+        actions: &[RuleAction],
+        firing: FleetFiring<'_>,
+    ) -> ActionFaults {
+        let is_past = is_past(progress, firing.end);
+        let mut failed = ActionFaults::new();
+        for (index, action) in actions.iter().enumerate() {
+            if let RuleAction::Notify(url) = action {
+                let message = FleetMessage::new(url, index, firing);
+                progress
+                    .outbox
+                    .send((period, index), message, &self.counts, self.once);
+            } else if !is_past {
+                failed.extend(progress.members.take(action, firing).await);
+            }
+        }
+        failed
     }
 
     /// Shows that a notification has arrived, or is given up.
@@ -98,7 +108,7 @@ impl RuleLane {
         self.counts.failures.inc();
         let failed = format!("a notification did not arrive: {error}");
         change(&self.rule.standing, |standing| {
-            _ = standing.failed.insert(String::new(), failed)
+            _ = standing.failed.insert(String::new(), failed);
         });
     }
 
@@ -125,4 +135,10 @@ impl RuleLane {
             with(standing);
         });
     }
+}
+
+/// Tells whether an earlier process has acted at the end of this period, and has decided again
+/// since. Then only its notifications may be missing.
+fn is_past(progress: &PeriodProgress, end: i64) -> bool {
+    progress.members.events.iter().any(|event| event.end > end)
 }

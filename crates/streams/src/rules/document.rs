@@ -48,7 +48,7 @@ impl RuleText {
         match (line, column) {
             (Some(1), Some(column)) => field.push_str(&format!(", column {column}")),
             (Some(line), Some(column)) => {
-                field.push_str(&format!(", line {line}, column {column}"))
+                field.push_str(&format!(", line {line}, column {column}"));
             }
             _ => {}
         }

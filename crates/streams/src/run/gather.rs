@@ -147,18 +147,13 @@ mod tests {
                 document: "{}".into(),
                 shape,
             };
-            let (item, outstanding) = (
-                Arc::new(StreamItem::Window(window)),
-                Arc::clone(&outstanding),
-            );
-            sender
-                .send(Parcel {
-                    item,
-                    _charges: None,
-                    outstanding,
-                    ticket: 0,
-                })
-                .unwrap();
+            let parcel = Parcel {
+                item: Arc::new(StreamItem::Window(window)),
+                _charges: None,
+                outstanding: Arc::clone(&outstanding),
+                ticket: 0,
+            };
+            sender.send(parcel).unwrap();
         }
         drop(sender);
         let (mut queue, mut batches) = (Gatherer::new(inbox, BatchLimits::default()), Vec::new());

@@ -14,7 +14,7 @@ use twinprobe_ebpf_common::window::shape::WindowShape;
 use super::watch::ProbeClaim;
 use crate::config::stream::StreamConfig;
 use crate::receiver::{ItemName, Receiver, SeriesName, StreamWindow};
-use crate::receivers::kind::ReceiverSetup;
+use crate::receivers::kind::{Destination, ReceiverSetup};
 use crate::rules::document::NamedRule;
 use crate::schema;
 use crate::sources::daemon::SourceDaemon;
@@ -38,24 +38,16 @@ pub async fn preview(config: StreamConfig, out: &mut impl Write) -> Result<(), C
         memory,
         ..
     } = config;
-    let has_receivers = !destinations.is_empty();
-    let mut watched: BTreeMap<&str, (u64, BTreeSet<String>)> = BTreeMap::new();
-    let setup = ReceiverSetup {
-        stream: name.clone(),
-        memory,
-        once: true,
-    };
-    let receivers: Vec<Box<dyn Receiver>> = destinations
-        .into_iter()
-        .map(|destination| destination.receiver(&setup))
-        .collect();
-    let (mut windows, mut bytes) = (0, 0);
+    let receivers = receivers_of(destinations, &name, memory);
+    // This holds, for each probe, the number of its windows and the nodes that have them.
+    let mut found: BTreeMap<String, (u64, BTreeSet<String>)> = BTreeMap::new();
+    let mut bytes = 0;
     for (server_name, address) in servers {
         let client = SourceDaemon::new(server_name.clone(), address, credentials.clone())?.client();
         for status in chosen(&client, &probes).await? {
+            let probe = &status.name;
             let claim = ProbeClaim::of(&status, &name);
             if claim == ProbeClaim::Others {
-                let probe = &status.name;
                 line(
                     out,
                     &format!(
@@ -65,52 +57,71 @@ pub async fn preview(config: StreamConfig, out: &mut impl Write) -> Result<(), C
                 continue;
             }
             let listing = listed(&client, &status, claim.collector().as_deref()).await?;
-            for rule in rules
-                .iter()
-                .filter(|rule| rule.document.watch == status.name)
-            {
-                let (count, nodes) = watched.entry(&rule.name).or_default();
-                *count += listing.windows.len() as u64;
-                nodes.insert(listing.node.clone());
-            }
-            for (index, entry) in listing.windows.iter().enumerate() {
-                windows += 1;
-                bytes += entry.bytes;
-                let name = item(&listing, &status, entry.seq, &entry.start, &entry.end);
-                for receiver in &receivers {
-                    line(out, &receiver.preview(&name));
-                    if index == 0 {
-                        // The daemon may have removed the window since.
-                        if let Err(error) = content(&client, &**receiver, &name, out).await {
-                            line(out, &format!("    {error}"));
-                        }
-                    }
-                }
-            }
-            if listing.lost_windows > 0 {
-                line(
-                    out,
-                    &format!(
-                        "{server_name}: {} of {} were lost",
-                        listing.lost_windows, status.name
-                    ),
-                );
+            let (count, nodes) = found.entry(probe.clone()).or_default();
+            *count += listing.windows.len() as u64;
+            nodes.insert(listing.node.clone());
+            bytes += listing.windows.iter().map(|entry| entry.bytes).sum::<u64>();
+            show_windows(&client, &status, &listing, &receivers, out).await;
+            let lost = listing.lost_windows;
+            if lost > 0 {
+                line(out, &format!("{server_name}: {lost} of {probe} were lost"));
             }
         }
     }
     for rule in &rules {
-        let (count, nodes) = watched
-            .get(&*rule.name)
+        let (count, nodes) = found
+            .get(&rule.document.watch)
             .map_or((0, 0), |(count, nodes)| (*count, nodes.len()));
         line(out, &judged(rule, count, nodes));
     }
-    if has_receivers {
+    if !receivers.is_empty() {
+        let windows: u64 = found.values().map(|(count, _)| count).sum();
         line(
             out,
             &format!("{windows} windows ({bytes} bytes in the store) would be sent; nothing was"),
         );
     }
     Ok(())
+}
+
+/// Makes the receivers of a stream. None of them is contacted yet.
+fn receivers_of(
+    destinations: Vec<Destination>,
+    stream: &str,
+    memory: usize,
+) -> Vec<Box<dyn Receiver>> {
+    let setup = ReceiverSetup {
+        stream: stream.to_owned(),
+        memory,
+        once: true,
+    };
+    destinations
+        .into_iter()
+        .map(|destination| destination.receiver(&setup))
+        .collect()
+}
+
+/// Writes a line for each window of a probe and each receiver, and the beginning of the first
+/// window.
+async fn show_windows(
+    client: &Client,
+    status: &ProbeStatus,
+    listing: &Listing,
+    receivers: &[Box<dyn Receiver>],
+    out: &mut impl Write,
+) {
+    for (index, entry) in listing.windows.iter().enumerate() {
+        let name = item(listing, status, entry.seq, &entry.start, &entry.end);
+        for receiver in receivers {
+            line(out, &receiver.preview(&name));
+            if index == 0 {
+                // The daemon may have removed the window since.
+                if let Err(error) = content(client, &**receiver, &name, out).await {
+                    line(out, &format!("    {error}"));
+                }
+            }
+        }
+    }
 }
 
 /// Writes the beginning of a window as a receiver would get it.

@@ -15,11 +15,13 @@ use super::gather::{Gatherer, Parcel};
 use super::lane::ReceiverLane;
 use super::stopping::Stopping;
 use super::watch::Watching;
-use crate::config::stream::StreamConfig;
+use crate::config::stream::{KnownDaemons, StreamConfig};
 use crate::receivers::kind::{Destination, ReceiverSetup};
 use crate::rules::document::NamedRule;
 use crate::rules::lane::RuleLane;
+use crate::sources::credentials::CredentialFiles;
 use crate::sources::daemon::SourceDaemon;
+use crate::sources::kubernetes::KubernetesService;
 use crate::sources::roster::DaemonRoster;
 use crate::telemetry::meter::{StreamMeter, StreamTotals};
 use crate::telemetry::page;
@@ -58,27 +60,18 @@ pub async fn run(
     for (name, address) in servers {
         roster.add(SourceDaemon::new(name, address, credentials.clone())?);
     }
-    let setup = ReceiverSetup {
-        stream: name.clone(),
-        memory,
-        once,
-    };
     let beginning = LaneBeginning {
-        setup,
+        setup: ReceiverSetup {
+            stream: name.clone(),
+            memory,
+            once,
+        },
         roster: &roster,
         meter: &meter,
         stopping: &stopping,
     };
     let mut lanes = JoinSet::new();
-    let receivers = destinations
-        .into_iter()
-        .map(|it| beginning.of_receiver(it, &mut lanes));
-    let mut inlets: Vec<LaneInlet> = receivers.collect();
-    inlets.extend(
-        rules
-            .into_iter()
-            .map(|rule| beginning.of_rule(rule, &mut lanes)),
-    );
+    let inlets = beginning.of_all(destinations, rules, &mut lanes);
     let serve =
         |listener| tokio::spawn(page::serve(listener, Arc::clone(&meter), stopping.clone()));
     let served = listener.map(serve);
@@ -91,17 +84,7 @@ pub async fn run(
         stopping: stopping.clone(),
         once,
     };
-    let mut watches = JoinSet::new();
-    for daemon in roster.all() {
-        watches.spawn(watching.clone().of(daemon, stopping.clone()).run());
-    }
-    let follower = DaemonFollower::new(credentials, roster, watching);
-    match (kubernetes, known) {
-        (Some(service), _) => _ = watches.spawn(follower.of_service(service)),
-        (None, Some(known)) => _ = watches.spawn(follower.of_list(known)),
-        // Lanes end once no feed can put anything into them any more.
-        (None, None) => drop(follower),
-    }
+    let mut watches = begin_watches(watching, roster, credentials, kubernetes, known);
     let is_complete = ended(&mut watches).await & ended(&mut lanes).await;
     stopping.stop();
     if let Some(served) = served {
@@ -113,6 +96,29 @@ pub async fn run(
     })
 }
 
+/// Begins the looks at the known daemons, and the looks for others.
+fn begin_watches(
+    watching: Watching,
+    roster: DaemonRoster,
+    credentials: CredentialFiles,
+    kubernetes: Option<KubernetesService>,
+    known: Option<KnownDaemons>,
+) -> JoinSet<bool> {
+    let mut watches = JoinSet::new();
+    for daemon in roster.all() {
+        let stopping = watching.stopping.clone();
+        watches.spawn(watching.clone().of(daemon, stopping).run());
+    }
+    let follower = DaemonFollower::new(credentials, roster, watching);
+    match (kubernetes, known) {
+        (Some(service), _) => _ = watches.spawn(follower.of_service(service)),
+        (None, Some(known)) => _ = watches.spawn(follower.of_list(known)),
+        // Lanes end once no feed can put anything into them any more.
+        (None, None) => drop(follower),
+    }
+    watches
+}
+
 /// The parts that each lane needs at its beginning.
 struct LaneBeginning<'a> {
     setup: ReceiverSetup,
@@ -122,6 +128,21 @@ struct LaneBeginning<'a> {
 }
 
 impl LaneBeginning<'_> {
+    /// Starts the lanes of all receivers and rules, and returns the senders into these lanes.
+    fn of_all(
+        &self,
+        destinations: Vec<Destination>,
+        rules: Vec<NamedRule>,
+        lanes: &mut JoinSet<bool>,
+    ) -> Vec<LaneInlet> {
+        let receivers = destinations
+            .into_iter()
+            .map(|it| self.of_receiver(it, lanes));
+        let mut inlets: Vec<LaneInlet> = receivers.collect();
+        inlets.extend(rules.into_iter().map(|rule| self.of_rule(rule, lanes)));
+        inlets
+    }
+
     /// Starts the lane of a receiver, and returns the sender into this lane.
     fn of_receiver(&self, destination: Destination, lanes: &mut JoinSet<bool>) -> LaneInlet {
         let (label, target) = (destination.label.clone(), destination.target.clone());

@@ -139,22 +139,7 @@ impl KubernetesOptions {
                 ));
             }
         }
-        let unusable = || {
-            (
-                ".apiServer".to_owned(),
-                format!("{root} is not a URL; write https://HOST:PORT"),
-            )
-        };
-        let mut list = Url::parse(&root).map_err(|_| unusable())?;
-        if list.scheme() != "https" {
-            return Err(unusable());
-        }
-        list.set_path(&format!(
-            "/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
-        ));
-        list.query_pairs_mut()
-            .clear()
-            .append_pair("labelSelector", &format!("{OF_SERVICE}={service}"));
+        let list = list_of(&root, &namespace, &service)?;
         let names = EndpointNames {
             port: self.port.unwrap_or_else(|| EndpointNames::PORT.to_owned()),
             tls: self.tls.unwrap_or(true),
@@ -198,6 +183,27 @@ fn of_the_pod(variable: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     } else {
         format!("https://{host}:{port}")
     })
+}
+
+/// Returns the URL at which the API server lists the endpoints of a Service.
+fn list_of(root: &str, namespace: &str, service: &str) -> Result<Url, (String, String)> {
+    let unusable = || {
+        (
+            ".apiServer".to_owned(),
+            format!("{root} is not a URL; write https://HOST:PORT"),
+        )
+    };
+    let mut list = Url::parse(root).map_err(|_| unusable())?;
+    if list.scheme() != "https" {
+        return Err(unusable());
+    }
+    list.set_path(&format!(
+        "/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+    ));
+    list.query_pairs_mut()
+        .clear()
+        .append_pair("labelSelector", &format!("{OF_SERVICE}={service}"));
+    Ok(list)
 }
 
 fn read_line(path: &Path) -> Result<String, KubernetesError> {

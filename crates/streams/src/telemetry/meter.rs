@@ -188,6 +188,18 @@ impl StreamMeter {
     /// Renders everything as OpenMetrics.
     pub fn render(&self) -> String {
         let mut registry = Registry::with_prefix("twinprobe_stream");
+        self.register_receivers(&mut registry);
+        self.register_servers(&mut registry);
+        self.register_lanes(&mut registry);
+        self.rules.register(&mut registry);
+        let mut page = String::new();
+        // Writing to a string does not fail.
+        let _ = text::encode(&mut page, &registry);
+        page
+    }
+
+    /// Adds the counters of receivers, and whether the receivers take everything.
+    fn register_receivers(&self, registry: &mut Registry) {
         let mut family = |name: &str, help: &str, family: &ReceiverCounter| {
             registry.register(name, help, family.clone());
         };
@@ -237,6 +249,10 @@ impl StreamMeter {
             "1 if the receiver took all of the last batch",
             self.up.clone(),
         );
+    }
+
+    /// Adds the counters and states of daemons.
+    fn register_servers(&self, registry: &mut Registry) {
         registry.register(
             "server_failures",
             "Requests to a daemon that failed",
@@ -252,12 +268,6 @@ impl StreamMeter {
             "Probes that fit the patterns, but whose window.collectors name only others",
             self.unnamed.clone(),
         );
-        self.register_lanes(&mut registry);
-        self.rules.register(&mut registry);
-        let mut page = String::new();
-        // Writing to a string does not fail.
-        let _ = text::encode(&mut page, &registry);
-        page
     }
 
     /// The states of all receivers.

@@ -127,9 +127,9 @@ impl WindowHead {
                 None => own_hidden.next()?,
             };
             if place < shown {
-                self.metrics.push(metric)
+                self.metrics.push(metric);
             } else {
-                self.hidden.push(metric)
+                self.hidden.push(metric);
             }
         }
         let is_own_left = own_shown.next().is_some() || own_hidden.next().is_some();

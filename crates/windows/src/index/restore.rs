@@ -108,7 +108,7 @@ pub fn mend(windows: &Windows, damaged: &[Arc<StoredWindow>]) {
             let change = plan(&windows.index.lock(), window.id);
             match change {
                 Some(change) if windows.database.is_read_only() => {
-                    windows.index.lock().apply(change)
+                    windows.index.lock().apply(change);
                 }
                 // A failure was logged, and the next start finds the damaged window again.
                 Some(change) => drop(windows.change(turn, change, Durable::Soon)),

@@ -82,32 +82,30 @@ pub async fn read(
                     .push(address(part, captures.local.len()).await?);
                 false
             }
-            _ => {
-                let with_rule = if needed == RULE { ", rule" } else { "" };
-                let detail = format!(
-                    "the part {name:?} is not known; {}{with_rule} are",
-                    PARTS.join(", ")
-                );
-                return Err(ProblemAnswer::new(StatusCode::BAD_REQUEST, detail));
-            }
+            _ => return Err(unknown(&name, needed)),
         };
         if is_second {
-            return Err(ProblemAnswer::new(
-                StatusCode::BAD_REQUEST,
-                format!("there are two parts {name:?}"),
-            ));
+            let detail = format!("there are two parts {name:?}");
+            return Err(ProblemAnswer::new(StatusCode::BAD_REQUEST, detail));
         }
     }
-    let has_needed = if needed == RULE {
-        found.rule.is_some()
-    } else {
-        found.config.is_some()
+    let has_needed = match needed {
+        RULE => found.rule.is_some(),
+        _ => found.config.is_some(),
     };
     match found.captures.capture.is_some() || found.captures.egress.is_some() {
         _ if !has_needed => Err(missing(needed)),
         true => Ok(found),
         false => Err(missing(CAPTURE)),
     }
+}
+
+/// Makes the problem of a part that a request with the part `needed` may not have.
+fn unknown(part: &str, needed: &str) -> ProblemAnswer {
+    let with_rule = if needed == RULE { ", rule" } else { "" };
+    let known = PARTS.join(", ");
+    let detail = format!("the part {part:?} is not known; {known}{with_rule} are");
+    ProblemAnswer::new(StatusCode::BAD_REQUEST, detail)
 }
 
 /// Returns the boundary between the parts of a body.

@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use twinprobe_api::ConfigDocument;
-use twinprobe_ebpf_common::TableLayout;
 use twinprobe_ebpf_common::finding::{Finding, Stage};
+use twinprobe_ebpf_common::{ProbeCost, TableLayout};
 use twinprobe_faults::crash;
 use twinprobe_kernel::clock::Moment;
 use twinprobe_kernel::{Deployable, Identity, Loss, ReplacedDeployment};
 
-use crate::engine::deploy::lineage::Lineage;
-use crate::engine::deploy::load::prepare;
+use crate::engine::deploy::lineage::{self, Lineage};
 use crate::engine::deploy::loaded::LoadedProbe;
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
@@ -27,7 +26,10 @@ use crate::engine::probe::status::Shown;
 use crate::engine::reading::base::begin;
 use crate::engine::reading::open::OpenWindow;
 use crate::limits::ledger::Share;
-use crate::store::record::StoredProbe;
+use crate::store::Store;
+use crate::store::error::StoreError;
+use crate::store::pending::PendingRecord;
+use crate::store::record::{StoredDeployment, StoredProbe};
 use twinprobe_config::ProbeConfig;
 
 impl Probe {
@@ -168,7 +170,7 @@ impl Probe {
             .map(|state| std::mem::replace(state, ProbeState::Gone))
         {
             Some(ProbeState::Running(old)) => {
-                warnings.extend(running.succeed(*old).iter().map(&warning))
+                warnings.extend(running.succeed(*old).iter().map(&warning));
             }
             state => {
                 running.resume();
@@ -250,4 +252,53 @@ impl Probe {
             state: Mutex::new(ProbeState::Running(Box::new(running))),
         }
     }
+}
+
+/// Writes the facts to disk that a later daemon needs to adopt the deployment.
+fn prepare<'a>(
+    store: &'a Store,
+    name: &str,
+    lineage: Lineage,
+    config: ConfigDocument,
+    objects: &BTreeMap<&'static str, Vec<u8>>,
+    cost: ProbeCost,
+    deployable: &Deployable,
+) -> Result<(StoredProbe, PendingRecord<'a>), StoreError> {
+    let keep = |(direction, elf): (&&'static str, &Vec<u8>)| {
+        Ok((String::from(*direction), store.keep_object(elf)?))
+    };
+    let objects = objects
+        .iter()
+        .map(keep)
+        .collect::<Result<_, StoreError>>()?;
+    let change = lineage::deployment(name, &lineage, &cost);
+    let (deployment, cost) = (deployable.record().clone(), Some(cost));
+    let running = Some(StoredDeployment {
+        deployment,
+        objects,
+        cost,
+    });
+    let Lineage {
+        revision,
+        created,
+        instance,
+        lease,
+        pushed_by,
+        author,
+        dropped,
+        ..
+    } = lineage;
+    let lease = lease.map(|lease| lease.stored(&deployable.record().boot_id));
+    let stored = StoredProbe {
+        revision,
+        created,
+        instance: Some(instance),
+        pushed_by,
+        config,
+        lease,
+        running,
+    };
+    let mut pending = store.prepare(name, &stored, author.and_then(|author| author.message))?;
+    (pending.dropped, pending.change) = (dropped, change);
+    Ok((stored, pending))
 }

@@ -1,25 +1,25 @@
 //! The step from a valid configuration to programs in the kernel that are not attached yet.
 
+mod objects;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedSemaphorePermit;
-use twinprobe_api::{ConfigDocument, hint};
 use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_ebpf_common::hook::{Direction, ProgramKind};
 use twinprobe_faults::crash;
 use twinprobe_kernel::{
-    Deadline, Deployable, DirectionPlan, Footprint, Kernel, KernelError, KernelFacts,
-    LoadedDirection, ReplayClock,
+    Deadline, DirectionPlan, Footprint, Kernel, KernelError, KernelFacts, LoadedDirection,
+    ReplayClock,
 };
 
 use crate::engine::deploy::admission::admit;
 use crate::engine::deploy::cause::Occasion;
-use crate::engine::deploy::examination;
-use crate::engine::deploy::lineage::{self, Lineage};
+use crate::engine::deploy::load::objects::with_hints;
 use crate::engine::deploy::loaded::{LoadedAhead, LoadedProbe, first_of, planned};
 use crate::engine::deploy::tags;
 use crate::engine::deploy::trials::Trials;
@@ -31,13 +31,8 @@ use crate::engine::probe::exactness::{self, fitting};
 use crate::engine::probe::probe::Probe;
 use crate::engine::reading::metric::readers;
 use crate::limits::ledger::Ledger;
-use crate::store::Store;
-use crate::store::error::StoreError;
-use crate::store::pending::PendingRecord;
-use crate::store::record::{StoredDeployment, StoredProbe};
 use twinprobe_compiler::CompiledObject;
-use twinprobe_config::{Code, DirectionConfig, ProbeConfig};
-use twinprobe_ebpf_common::unit::Unit;
+use twinprobe_config::{Code, ProbeConfig};
 
 /// The time limit for loading. The verifier needs a second for a million instructions. A load that
 /// takes much longer never ends: if the verifier crashes in the kernel, the calling thread never
@@ -188,80 +183,6 @@ impl Deployer {
             Err(_) => Err(EngineError::LoadStuck(LOAD_LIMIT)),
         }
     }
-
-    /// Compiles the source of a direction, or examines its object; `None` if nothing is configured
-    /// for the direction.
-    async fn object(
-        &self,
-        config: &ProbeConfig,
-        direction: Direction,
-    ) -> Option<Result<(Direction, CompiledObject), EngineError>> {
-        let (whole, config) = (config, config.direction(direction)?);
-        let field = format!("{direction}.{}", config.code.field());
-        let frags = self.kernel.capabilities().kernel.xdp_frags;
-        let object = match &config.code {
-            Code::Source(source) => {
-                self.compile(&whole.unit((direction, config), source, &field, frags))
-                    .await
-            }
-            Code::Object(elf) => self.examine(&field, config, elf).await,
-        };
-        Some(object.map(|object| (direction, object)))
-    }
-
-    async fn compile(&self, unit: &Unit<'_>) -> Result<CompiledObject, EngineError> {
-        let toolchain = Arc::clone(&self.toolchain);
-        let compiler = tokio::task::spawn_blocking(move || toolchain.get()).await?;
-        let compiler = compiler.map_err(EngineError::NoCompiler)?;
-        // Waiting does not count against the time limit of a compilation.
-        let _place = self.compilations.take().await?;
-        let started = Instant::now();
-        let object = compiler.compile(unit).await;
-        if !object.as_ref().is_ok_and(|object| object.reused) {
-            self.telemetry.compiled(started.elapsed(), object.is_ok());
-        }
-        Ok(object?)
-    }
-
-    /// Examines an object that was compiled elsewhere in a separate process, because a damaged
-    /// object may end the process.
-    async fn examine(
-        &self,
-        field: &str,
-        config: &DirectionConfig,
-        elf: &[u8],
-    ) -> Result<CompiledObject, EngineError> {
-        let _place = self.compilations.take().await?;
-        let examined = examination::examine(config.attach.hook, config.entry.as_deref(), elf).await;
-        examined.map_err(|message| Rejection::from(Finding::new(Stage::Load, field, message)))?;
-        Ok(CompiledObject {
-            elf: elf.to_owned(),
-            warnings: Vec::new(),
-            shared: Vec::new(),
-            reused: false,
-        })
-    }
-}
-
-/// Adds advice to the frequent findings about a source.
-fn with_hints(mut rejection: Rejection, config: &ProbeConfig) -> Rejection {
-    for (direction, config) in config.directions() {
-        let Code::Source(source) = &config.code else {
-            continue;
-        };
-        let of_files = source
-            .files
-            .iter()
-            .map(|(name, text)| (format!("{direction}.files.{name}"), text));
-        let of_source = (format!("{direction}.source"), &source.text);
-        for (field, text) in of_files.chain([of_source]) {
-            let about = |finding: &&mut Finding| finding.field.as_ref() == Some(&field);
-            for finding in rejection.findings.iter_mut().filter(about) {
-                finding.hint = hint(finding, text);
-            }
-        }
-    }
-    rejection
 }
 
 /// The purpose for which programs are loaded.
@@ -493,53 +414,4 @@ fn merge(rejections: Vec<Rejection>) -> Rejection {
             .collect(),
         log: (!logs.is_empty()).then(|| logs.join("\n")),
     }
-}
-
-/// Writes the facts to disk that a later daemon needs to adopt the deployment.
-pub fn prepare<'a>(
-    store: &'a Store,
-    name: &str,
-    lineage: Lineage,
-    config: ConfigDocument,
-    objects: &BTreeMap<&'static str, Vec<u8>>,
-    cost: ProbeCost,
-    deployable: &Deployable,
-) -> Result<(StoredProbe, PendingRecord<'a>), StoreError> {
-    let keep = |(direction, elf): (&&'static str, &Vec<u8>)| {
-        Ok((String::from(*direction), store.keep_object(elf)?))
-    };
-    let objects = objects
-        .iter()
-        .map(keep)
-        .collect::<Result<_, StoreError>>()?;
-    let change = lineage::deployment(name, &lineage, &cost);
-    let (deployment, cost) = (deployable.record().clone(), Some(cost));
-    let running = Some(StoredDeployment {
-        deployment,
-        objects,
-        cost,
-    });
-    let Lineage {
-        revision,
-        created,
-        instance,
-        lease,
-        pushed_by,
-        author,
-        dropped,
-        ..
-    } = lineage;
-    let lease = lease.map(|lease| lease.stored(&deployable.record().boot_id));
-    let stored = StoredProbe {
-        revision,
-        created,
-        instance: Some(instance),
-        pushed_by,
-        config,
-        lease,
-        running,
-    };
-    let mut pending = store.prepare(name, &stored, author.and_then(|author| author.message))?;
-    (pending.dropped, pending.change) = (dropped, change);
-    Ok((stored, pending))
 }

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use twinprobe_api::ConfigDocument;
-use twinprobe_ebpf_common::finding::{Rejection, with_causes};
+use twinprobe_ebpf_common::finding::{Finding, Rejection, with_causes};
 use twinprobe_faults::crash;
-use twinprobe_kernel::{Attached, Footprint, HeldDeployment, Identity, KernelFacts};
+use twinprobe_kernel::{
+    Attached, Footprint, HeldDeployment, Identity, KernelFacts, LoadedDirection,
+};
 
 use crate::engine::deploy::cause::{DeployCause, Occasion};
 use crate::engine::deploy::lineage::EarlierSerial;
@@ -26,7 +28,7 @@ use crate::engine::reading::open::OpenWindow;
 use crate::store::Store;
 use crate::store::error::StoreError;
 use crate::store::format::Unread;
-use crate::store::record::StoredProbe;
+use crate::store::record::{StoredDeployment, StoredProbe};
 use twinprobe_config::ProbeConfig;
 
 /// The reason why a stored probe is not adopted.
@@ -201,35 +203,7 @@ impl Engine {
         let config =
             ProbeConfig::validate(name, &stored.config).map_err(|error| describe(&error.into()))?;
         let failed = |error: EngineError| describe(&error);
-        let elfs = config
-            .directions()
-            .map(|(direction, _)| object(&self.deployer.store, &running.objects, direction.name()));
-        let elfs = elfs.collect::<Result<Vec<_>, _>>()?;
-        let none = BTreeSet::new();
-        let elfs: Vec<&[u8]> = elfs.iter().map(|elf| &elf[..]).collect();
-        let common = running.deployment.common_maps();
-        // The programs were accepted when they were loaded; the record says for which packets.
-        let facts = KernelFacts {
-            xdp_frags: true,
-            ..self.deployer.kernel.facts()
-        };
-        let (plan, parsed, findings) = planned(&config, &none, &elfs, &common, facts);
-        if !findings.is_empty() {
-            return Err(failed(Rejection::from(findings).into()).into());
-        }
-        let footprint = Footprint::of(&plan, &parsed, self.deployer.kernel.facts());
-        let open = |(plan, object)| {
-            self.deployer
-                .kernel
-                .open_direction(plan, object, &running.deployment)
-        };
-        let directions = plan
-            .directions
-            .into_iter()
-            .zip(&parsed)
-            .map(open)
-            .collect::<Result<Vec<_>, _>>()?;
-        let warnings = plan.warnings;
+        let (directions, warnings, footprint) = self.open_directions(&config, running)?;
         let WantedInterfaces {
             interfaces,
             mut pending,
@@ -277,6 +251,41 @@ impl Engine {
             running,
             share,
         ))
+    }
+
+    /// Opens the directions that an earlier daemon has loaded. Returns them with the warnings of
+    /// their plan, and with the share of the kernel that they take.
+    fn open_directions(
+        &self,
+        config: &ProbeConfig,
+        running: &StoredDeployment,
+    ) -> Result<(Vec<LoadedDirection>, Vec<Finding>, Footprint), NotAdopted> {
+        let (kernel, store) = (&self.deployer.kernel, &self.deployer.store);
+        let elfs = config
+            .directions()
+            .map(|(direction, _)| object(store, &running.objects, direction.name()));
+        let elfs = elfs.collect::<Result<Vec<_>, _>>()?;
+        let none = BTreeSet::new();
+        let elfs: Vec<&[u8]> = elfs.iter().map(|elf| &elf[..]).collect();
+        let common = running.deployment.common_maps();
+        // The programs were accepted when they were loaded; the record says for which packets.
+        let facts = KernelFacts {
+            xdp_frags: true,
+            ..kernel.facts()
+        };
+        let (plan, parsed, findings) = planned(config, &none, &elfs, &common, facts);
+        if !findings.is_empty() {
+            return Err(describe(&Rejection::from(findings).into()).into());
+        }
+        let footprint = Footprint::of(&plan, &parsed, kernel.facts());
+        let open = |(plan, object)| kernel.open_direction(plan, object, &running.deployment);
+        let directions = plan
+            .directions
+            .into_iter()
+            .zip(&parsed)
+            .map(open)
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok((directions, plan.warnings, footprint))
     }
 }
 

@@ -110,10 +110,10 @@ impl EventBatch {
         {
             match event {
                 EventRecord::Sample { cpu, bytes } => {
-                    piece.sample(framing, cpu, bytes, encoder, decoder)
+                    piece.sample(framing, cpu, bytes, encoder, decoder);
                 }
                 EventRecord::Lost { count, .. } => {
-                    lost_line(framing, count, labels, &mut piece.bytes)
+                    lost_line(framing, count, labels, &mut piece.bytes);
                 }
             }
         }

@@ -159,7 +159,7 @@ impl Intake {
         } = self;
         let mut decoder = Decoder::new(context);
         records.read(limit, |event, time| {
-            output.write(event, time, &source.encoder, &mut decoder)
+            output.write(event, time, &source.encoder, &mut decoder);
         });
     }
 

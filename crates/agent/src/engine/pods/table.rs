@@ -165,7 +165,7 @@ impl NodePods {
         for pod in known.pods.iter().filter(|pod| pod.is_selected(selector)) {
             match &pod.place {
                 PodPlace::Interfaces(interfaces, _) => {
-                    selected.interfaces.extend(interfaces.iter().cloned())
+                    selected.interfaces.extend(interfaces.iter().cloned());
                 }
                 PodPlace::HostNetwork => selected.on_host += 1,
                 PodPlace::Nowhere(reason) => selected.waiting.push((pod.name(), reason)),

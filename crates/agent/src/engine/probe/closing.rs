@@ -56,7 +56,7 @@ impl Running {
             let probe = &self.config.name;
             match &close_error {
                 Some(reason) => {
-                    tracing::error!(probe, reason, "windows can't be closed; the daemon retries")
+                    tracing::error!(probe, reason, "windows can't be closed; the daemon retries");
                 }
                 None => tracing::info!(probe, "windows can be closed again"),
             }

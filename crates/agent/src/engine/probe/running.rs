@@ -140,7 +140,7 @@ impl Running {
                 self.refresh_exactness();
             }
             Err(rejection) => {
-                tracing::error!(?rejection, "interfaces are refused; attachments stay")
+                tracing::error!(?rejection, "interfaces are refused; attachments stay");
             }
         }
     }

@@ -361,42 +361,12 @@ impl Run {
     ) -> Result<Delivery, EngineError> {
         self.add_counts();
         let present = watch::Sender::default();
-        let map = |at| self.map(at);
-        // Reading a queue removes its values, so metrics that read the same queue share one
-        // reading.
-        let mut held: BTreeMap<usize, Arc<RawTable>> = BTreeMap::new();
+        let mut held = BTreeMap::new();
         let mut parts = Vec::new();
         for metric in metrics.iter().filter(|metric| metric.is_shown()) {
-            let rows = match map(metric.position) {
-                None => Rows::None,
-                Some(map) if metric.metric.layout.kind.family() == MapFamily::Fifo => {
-                    Rows::Held(match held.get(&metric.group) {
-                        Some(rows) => Arc::clone(rows),
-                        None => {
-                            let rows = Arc::new(map.read(AfterRead::Keep)?);
-                            Arc::clone(held.entry(metric.group).or_insert(rows))
-                        }
-                    })
-                }
-                Some(map) => {
-                    // Captured packets have no interfaces, so that a metric has one map.
-                    let maps = metric
-                        .maps
-                        .maps
-                        .iter()
-                        .map(|of| (of.clone(), Arc::clone(map)))
-                        .collect();
-                    let layout = Arc::clone(&metric.maps.layout);
-                    Rows::Live(LiveMap {
-                        maps,
-                        layout,
-                        gone: present.subscribe(),
-                    })
-                }
-            };
-            let metric_map = |counter| map(counter).map(|map| &**map);
+            let rows = self.rows(metric, &mut held, &present)?;
             parts.push(DocumentPart {
-                metric: metric.with_losses(metrics, metric_map),
+                metric: metric.with_losses(metrics, |at| self.map(at).map(|map| &**map)),
                 rows,
             });
         }
@@ -415,6 +385,37 @@ impl Run {
             parts,
             skipped_before: 0,
             skipped: Arc::default(),
+        })
+    }
+
+    /// Returns the rows of a metric. Reading a queue removes its values, so metrics that read the
+    /// same queue share one reading in `held`.
+    fn rows(
+        &self,
+        metric: &MetricState,
+        held: &mut BTreeMap<usize, Arc<RawTable>>,
+        present: &watch::Sender<()>,
+    ) -> Result<Rows, EngineError> {
+        Ok(match self.map(metric.position) {
+            None => Rows::None,
+            Some(map) if metric.metric.layout.kind.family() == MapFamily::Fifo => {
+                Rows::Held(match held.get(&metric.group) {
+                    Some(rows) => Arc::clone(rows),
+                    None => {
+                        let rows = Arc::new(map.read(AfterRead::Keep)?);
+                        Arc::clone(held.entry(metric.group).or_insert(rows))
+                    }
+                })
+            }
+            Some(map) => {
+                // Captured packets have no interfaces, so that a metric has one map.
+                let maps = metric.maps.maps.iter();
+                Rows::Live(LiveMap {
+                    maps: maps.map(|of| (of.clone(), Arc::clone(map))).collect(),
+                    layout: Arc::clone(&metric.maps.layout),
+                    gone: present.subscribe(),
+                })
+            }
         })
     }
 }

@@ -145,42 +145,7 @@ fn subject(
         )
     };
     let reader = opened.ok_or_else(none)?;
-    let of_direction = |metric: &&MetricHead| {
-        query
-            .direction
-            .is_none_or(|direction| direction == metric.direction)
-    };
-    let named = |metric: &&MetricHead| metric.name == query.metric;
-    let found: Vec<_> = reader
-        .head
-        .metrics
-        .iter()
-        .filter(named)
-        .filter(of_direction)
-        .collect();
-    let head = match found[..] {
-        [one] => one,
-        [] => {
-            // A metric of both directions is named once.
-            let names: BTreeSet<&str> = reader
-                .head
-                .metrics
-                .iter()
-                .map(|metric| &*metric.name)
-                .collect();
-            let (wanted, names) = (&query.metric, Vec::from_iter(names).join(", "));
-            return Err(EngineError::Query(format!(
-                "the windows have no metric {wanted}; they have {names}"
-            )));
-        }
-        _ => {
-            let metric = &query.metric;
-            let message = format!(
-                "both directions have a metric {metric}; add direction=ingress or direction=egress"
-            );
-            return Err(EngineError::Query(message));
-        }
-    };
+    let head = wanted_metric(&reader.head.metrics, query).map_err(EngineError::Query)?;
     let metric: Arc<Metric> = Arc::new(head.clone().into());
     let numbers = Numbers::new(&metric, query.field.as_deref());
     let numbers =
@@ -201,6 +166,35 @@ fn subject(
         rule,
         mode,
     })
+}
+
+/// Finds the metric that a query names. An error names the metrics that there are.
+fn wanted_metric<'a>(
+    metrics: &'a [MetricHead],
+    query: &ChartQuery,
+) -> Result<&'a MetricHead, String> {
+    let wanted = &query.metric;
+    let of_direction = |metric: &&MetricHead| {
+        query
+            .direction
+            .is_none_or(|direction| direction == metric.direction)
+    };
+    let named = |metric: &&MetricHead| metric.name == *wanted;
+    let found: Vec<_> = metrics.iter().filter(named).filter(of_direction).collect();
+    match found[..] {
+        [one] => Ok(one),
+        [] => {
+            // A metric of both directions is named once.
+            let names: BTreeSet<&str> = metrics.iter().map(|metric| &*metric.name).collect();
+            let names = Vec::from_iter(names).join(", ");
+            Err(format!(
+                "the windows have no metric {wanted}; they have {names}"
+            ))
+        }
+        _ => Err(format!(
+            "both directions have a metric {wanted}; add direction=ingress or direction=egress"
+        )),
+    }
 }
 
 /// The numbers of some keys, and the sums of all other keys.

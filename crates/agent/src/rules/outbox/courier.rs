@@ -78,7 +78,7 @@ impl Courier {
             Some(attempts) => {
                 _ = self
                     .next
-                    .insert(key, Some(Instant::now() + pause(attempts)))
+                    .insert(key, Some(Instant::now() + pause(attempts)));
             }
             None => _ = self.next.remove(&key),
         }

@@ -36,7 +36,7 @@ impl StoredRule {
         if let Some(reason) = failed {
             self.last_error = Some(reason.to_owned());
             self.mark(window, &time, |firing| {
-                firing.error = Some(reason.to_owned())
+                firing.error = Some(reason.to_owned());
             });
         }
         self.settle(window, &time);

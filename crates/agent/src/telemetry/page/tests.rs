@@ -95,7 +95,7 @@ fn what_was_counted_is_shown() {
     let answer = |status| {
         telemetry
             .http
-            .answered(&Method::GET, Some("/v1/probes"), status, Duration::ZERO)
+            .answered(&Method::GET, Some("/v1/probes"), status, Duration::ZERO);
     };
     answer(StatusCode::OK);
     answer(StatusCode::OK);

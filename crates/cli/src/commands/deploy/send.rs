@@ -65,34 +65,49 @@ pub async fn send(
             .cloned()
             .unwrap_or_default()
     };
-    if view.is_structured() {
-        let values: Vec<_> = outcomes
-            .iter()
-            .map(|outcome| outcome.value(nodes == 1, &of(outcome)))
-            .collect();
-        view.show(&values, |_| String::new())?;
-    } else if nodes > 1 {
-        print::print(outcome::table("PROBE", &outcomes).render(view.screen()))?;
-    }
+    show(&outcomes, nodes, view, of)?;
     if nodes == 1
-        && let Some(last) = outcomes.pop_if(|last| {
-            let is_refusal = matches!(last.result, Err(ClientError::Refused(_)));
-            last.result.is_err() && (probes.len() == 1 || !is_refusal)
-        })
-        && let Err(error) = last.result
+        && let Some(failure) = take_failure(&mut outcomes, probes.len(), of)
     {
-        let sources = sources
-            .get(last.name.as_str())
-            .copied()
-            .cloned()
-            .unwrap_or_default();
-        return Err(CommandError::Probe {
-            error,
-            sources: Box::new(sources),
-        });
+        return Err(failure);
     }
     complain(session, &outcomes, of);
     Ok(outcomes)
+}
+
+/// Prints the outcomes that were not printed as they came.
+fn show(
+    outcomes: &[DeployOutcome],
+    nodes: usize,
+    view: OutputView,
+    sources: impl Fn(&DeployOutcome) -> Sources,
+) -> Result<(), CommandError> {
+    if view.is_structured() {
+        let values: Vec<_> = outcomes
+            .iter()
+            .map(|outcome| outcome.value(nodes == 1, &sources(outcome)))
+            .collect();
+        view.show(&values, |_| String::new())?;
+    } else if nodes > 1 {
+        print::print(outcome::table("PROBE", outcomes).render(view.screen()))?;
+    }
+    Ok(())
+}
+
+/// Takes the last outcome of a single daemon if it is the error of the command: any failure of a
+/// single probe, and of several probes a failure other than a refusal.
+fn take_failure(
+    outcomes: &mut Vec<DeployOutcome>,
+    probes: usize,
+    sources: impl Fn(&DeployOutcome) -> Sources,
+) -> Option<CommandError> {
+    let last = outcomes.pop_if(|last| {
+        let is_refusal = matches!(last.result, Err(ClientError::Refused(_)));
+        last.result.is_err() && (probes == 1 || !is_refusal)
+    })?;
+    let sources = Box::new(sources(&last));
+    let error = last.result.err()?;
+    Some(CommandError::Probe { error, sources })
 }
 
 fn say(session: &Session, done: &Done, probe: &ProbeFile) -> Result<(), CommandError> {

@@ -47,10 +47,9 @@ pub async fn spread_rule(
     puts: bool,
 ) -> Result<RuleOutcome, CommandError> {
     let nodes = selected(session, &file.spec.node_selector)?;
-    let revision = rule_revision(&file.name, &file.spec.rule);
     let rollout = RuleRollout {
         file,
-        revision,
+        revision: rule_revision(&file.name, &file.spec.rule),
         key: rule_key(&file.name),
     };
     let asked = stream::iter(&nodes).map(|node| {
@@ -71,29 +70,7 @@ pub async fn spread_rule(
             Err(error) => drop(silent.insert(node, with_causes(&error))),
         }
     }
-    let views: Vec<NodeView<'_>> = nodes
-        .iter()
-        .map(|node| NodeView {
-            name: &node.name,
-            labels: &node.labels,
-            report: reports.get(&node.name),
-        })
-        .collect();
-    let status = decide_rule(&FleetRuleView {
-        name: &file.name,
-        rule: &file.spec.rule,
-        node_selector: &file.spec.node_selector,
-        generation: 0,
-        status: &FleetRuleStatus::default(),
-        assignment: None,
-        nodes: &views,
-        now: Timestamp::now(),
-    })
-    .status;
-    let status = FleetRuleStatus {
-        observed_generation: None,
-        ..status
-    };
+    let status = status(file, &nodes, &reports);
     let nodes = nodes
         .iter()
         .map(|node| FleetNode::new(&node.name, reports.get(&node.name), silent.get(&node.name)));
@@ -102,6 +79,36 @@ pub async fn spread_rule(
         status,
         nodes: nodes.collect(),
     })
+}
+
+/// Returns the status of the rule that follows from the reports of the selected nodes.
+fn status(
+    file: &FleetRuleFile,
+    nodes: &[&Node],
+    reports: &BTreeMap<String, NodeReport>,
+) -> FleetRuleStatus {
+    let views: Vec<NodeView<'_>> = nodes
+        .iter()
+        .map(|node| NodeView {
+            name: &node.name,
+            labels: &node.labels,
+            report: reports.get(&node.name),
+        })
+        .collect();
+    let decision = decide_rule(&FleetRuleView {
+        name: &file.name,
+        rule: &file.spec.rule,
+        node_selector: &file.spec.node_selector,
+        generation: 0,
+        status: &FleetRuleStatus::default(),
+        assignment: None,
+        nodes: &views,
+        now: Timestamp::now(),
+    });
+    FleetRuleStatus {
+        observed_generation: None,
+        ..decision.status
+    }
 }
 
 impl RuleRollout<'_> {

@@ -10,7 +10,7 @@ use crate::fleet::fleet::Node;
 use crate::fleet::session::Session;
 use crate::output::print;
 use crate::output::screen::Screen;
-use crate::output::table::TextTable;
+use crate::output::table::{TextRow, TextTable};
 use crate::output::times;
 use crate::output::units;
 use crate::output::view::ViewOption;
@@ -80,37 +80,7 @@ fn render(lists: &[(Option<&str>, &Vec<ProbeStatus>)], screen: Screen) -> String
         }
         row.text("CREATED", &times::short(&probe.created));
         if screen.wide {
-            row.number("REVISION", &probe.revision.to_string());
-            row.text("PUSHED BY", probe.pushed_by.as_deref().unwrap_or("-"));
-            let tried = probe
-                .cost
-                .iter()
-                .flat_map(|cost| cost.tried.directions.values());
-            let slowest = tried
-                .filter_map(|cost| Some(cost.run.as_ref()?.ns_per_packet))
-                .max();
-            if let Some(slowest) = slowest {
-                row.amount(
-                    "TRIAL COST",
-                    slowest as f64,
-                    units::nanoseconds(slowest as f64),
-                );
-            }
-            let windows = &probe.windows.statistics;
-            row.number("WINDOWS", &windows.retained.to_string());
-            row.amount(
-                "SIZE",
-                windows.bytes as f64,
-                units::bytes(windows.bytes as f64),
-            );
-            row.number("LOST", &windows.lost.to_string());
-            row.text(
-                "EXPIRES",
-                &probe
-                    .expires_at
-                    .as_deref()
-                    .map_or_else(|| "-".to_owned(), times::short),
-            );
+            add_details(&mut row, probe);
         }
         if let Some(reason) = probe
             .reason
@@ -125,6 +95,41 @@ fn render(lists: &[(Option<&str>, &Vec<ProbeStatus>)], screen: Screen) -> String
     } else {
         table.render(screen)
     }
+}
+
+/// Adds the cells that only a wide table has: the history, the cost and the windows of a probe.
+fn add_details(row: &mut TextRow<'_>, probe: &ProbeStatus) {
+    row.number("REVISION", &probe.revision.to_string());
+    row.text("PUSHED BY", probe.pushed_by.as_deref().unwrap_or("-"));
+    let tried = probe
+        .cost
+        .iter()
+        .flat_map(|cost| cost.tried.directions.values());
+    let slowest = tried
+        .filter_map(|cost| Some(cost.run.as_ref()?.ns_per_packet))
+        .max();
+    if let Some(slowest) = slowest {
+        row.amount(
+            "TRIAL COST",
+            slowest as f64,
+            units::nanoseconds(slowest as f64),
+        );
+    }
+    let windows = &probe.windows.statistics;
+    row.number("WINDOWS", &windows.retained.to_string());
+    row.amount(
+        "SIZE",
+        windows.bytes as f64,
+        units::bytes(windows.bytes as f64),
+    );
+    row.number("LOST", &windows.lost.to_string());
+    row.text(
+        "EXPIRES",
+        &probe
+            .expires_at
+            .as_deref()
+            .map_or_else(|| "-".to_owned(), times::short),
+    );
 }
 
 /// Returns the state of a probe. A probe without attachments runs, but counts nothing.
@@ -154,17 +159,18 @@ mod tests {
 
     use super::*;
 
+    fn probe(name: &str, state: &str, interfaces: &[Value], reason: Option<&str>) -> ProbeStatus {
+        let windows = json!({ "retained": 0, "bytes": 0, "oldest": null, "newest": null, "lost": 0, "damaged": 0 });
+        let status = json!({
+            "name": name, "state": state, "reason": reason, "interfaces": interfaces, "created": "2026-11-21T10:00:00Z",
+            "revision": 1, "programs": {}, "windows": windows, "warnings": [], "config": {},
+        });
+        serde_json::from_value(status).unwrap()
+    }
+
     #[test]
     fn probes_are_listed_with_their_hooks() {
         let at = |interface, direction, hook, mode| json!({ "interface": interface, "state": "attached", "direction": direction, "hook": hook, "mode": mode });
-        let probe = |name, state, interfaces: &[Value], reason: Option<&str>| -> ProbeStatus {
-            let windows = json!({ "retained": 0, "bytes": 0, "oldest": null, "newest": null, "lost": 0, "damaged": 0 });
-            let status = json!({
-                "name": name, "state": state, "reason": reason, "interfaces": interfaces, "created": "2026-11-21T10:00:00Z",
-                "revision": 1, "programs": {}, "windows": windows, "warnings": [], "config": {},
-            });
-            serde_json::from_value(status).unwrap()
-        };
         let interfaces = [
             at("eth0", "ingress", "xdp", "native"),
             at("eth1", "ingress", "xdp", "native"),

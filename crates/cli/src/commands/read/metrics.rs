@@ -129,12 +129,8 @@ impl Metrics {
             Ok::<_, CommandError>((document, status))
         };
         let (mut found, mut failed) = (Vec::new(), 0);
-        for (node, answer) in session
-            .fleet
-            .nodes()
-            .iter()
-            .zip(session.fleet.each(ask).await)
-        {
+        let answers = session.fleet.each(ask).await;
+        for (node, answer) in session.fleet.nodes().iter().zip(answers) {
             match answer {
                 Ok((document, status)) => {
                     found.push(merge::NodePart {
@@ -144,11 +140,8 @@ impl Metrics {
                     });
                 }
                 Err(error) => {
-                    print::complain(&format!(
-                        "{}: {}",
-                        node.name,
-                        session.reporter.error(&error)
-                    ));
+                    let text = session.reporter.error(&error);
+                    print::complain(&format!("{}: {text}", node.name));
                     failed += 1;
                 }
             }

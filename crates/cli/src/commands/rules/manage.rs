@@ -228,24 +228,29 @@ fn describe(status: &RuleStatus, screen: Screen) -> String {
         ));
     }
     if !status.firings.is_empty() {
-        let mut table = TextTable::default();
-        for firing in &status.firings {
-            let mut row = table.row();
-            row.number("WINDOW", &firing.window.to_string());
-            row.text("TIME", &times::precise(&firing.time));
-            let actions: Vec<_> = firing.actions.iter().map(super::test::action).collect();
-            row.text("ACTIONS", &actions.join("; "));
-            let state = match (&firing.error, &firing.ended, &firing.done) {
-                (Some(error), ..) => error,
-                (None, Some(_), _) => "ended",
-                (None, None, Some(_)) => "taken",
-                (None, None, None) if status.waits(firing.window) => "notifying",
-                (None, None, None) => "acting",
-            };
-            row.text("STATE", state);
-        }
         text.push('\n');
-        text.push_str(&table.render(screen));
+        text.push_str(&firings(status).render(screen));
     }
     text
+}
+
+/// Makes a table of the last firings of a rule.
+fn firings(status: &RuleStatus) -> TextTable {
+    let mut table = TextTable::default();
+    for firing in &status.firings {
+        let mut row = table.row();
+        row.number("WINDOW", &firing.window.to_string());
+        row.text("TIME", &times::precise(&firing.time));
+        let actions: Vec<_> = firing.actions.iter().map(super::test::action).collect();
+        row.text("ACTIONS", &actions.join("; "));
+        let state = match (&firing.error, &firing.ended, &firing.done) {
+            (Some(error), ..) => error,
+            (None, Some(_), _) => "ended",
+            (None, None, Some(_)) => "taken",
+            (None, None, None) if status.waits(firing.window) => "notifying",
+            (None, None, None) => "acting",
+        };
+        row.text("STATE", state);
+    }
+    table
 }

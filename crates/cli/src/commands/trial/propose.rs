@@ -1,5 +1,7 @@
 //! `twinprobe propose`: a configuration for a program that exists.
 
+mod map;
+mod names;
 #[cfg(test)]
 mod tests;
 
@@ -9,11 +11,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use twinprobe_api::{ConfigDocument, MapReport, ValidationReport};
+use twinprobe_api::{ConfigDocument, ValidationReport};
 use twinprobe_client::{Client, ClientError};
+use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::finding::Finding;
-use twinprobe_ebpf_common::{Direction, EventKind, MapKind};
 
+use crate::commands::trial::propose::map::{MapPart, ProposedMap, metric_name};
+use crate::commands::trial::propose::names::{is_identifier, name, quoted, symbol};
 use crate::error::CommandError;
 use crate::files::files::{self, ProbeFile};
 use crate::fleet::session::Session;
@@ -27,8 +31,6 @@ const ELSEWHERE: [&str; 3] = [
     "belong to other hooks",
     "which the hook ",
 ];
-/// The name of a probe whose file's name can't be the name of a probe.
-const UNNAMED: &str = "probe";
 
 #[derive(Debug, Args)]
 pub struct Propose {
@@ -58,27 +60,6 @@ struct ProposedDirection {
     direction: Direction,
     hook: &'static str,
     maps: Vec<ProposedMap>,
-}
-
-struct ProposedMap {
-    map: String,
-    kind: String,
-    max_entries: u32,
-    part: MapPart,
-}
-
-/// The part of a map in the proposal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum MapPart {
-    /// Each window empties the map.
-    Counts,
-    /// The program needs its entries for later packets.
-    State,
-    /// A loader fills it before the first packet.
-    Filled,
-    Events,
-    /// The reason why the daemon refuses a metric of the map.
-    Refused(String),
 }
 
 impl Propose {
@@ -263,77 +244,6 @@ impl TriedHook {
     }
 }
 
-impl ProposedMap {
-    fn new(report: &MapReport) -> Self {
-        let kind = MapKind::ALL
-            .into_iter()
-            .find(|kind| kind.name() == report.kind);
-        let part = match kind {
-            None if EventKind::ALL.iter().any(|kind| kind.name() == report.kind) => MapPart::Events,
-            _ if report.deletes => MapPart::State,
-            Some(kind) if kind.comes_and_goes() && !report.adds => MapPart::Filled,
-            _ => MapPart::Counts,
-        };
-        Self {
-            map: report.map.clone(),
-            kind: report.kind.to_string(),
-            max_entries: report.max_entries,
-            part,
-        }
-    }
-
-    const fn is_metric(&self) -> bool {
-        matches!(
-            self.part,
-            MapPart::Counts | MapPart::State | MapPart::Events
-        )
-    }
-
-    fn write(&self, text: &mut String, probe: &str, name: &str) {
-        let Self {
-            map,
-            kind,
-            max_entries,
-            part,
-        } = self;
-        let (note, counting) = match part {
-            MapPart::Counts => (None, ", snapshot: true, init: true"),
-            MapPart::State => (
-                Some(
-                    "The program deletes entries, so it needs them for later packets: windows leave the map alone.",
-                ),
-                "",
-            ),
-            MapPart::Events => (Some("Events: `twinprobe events` shows them."), ""),
-            MapPart::Filled => return,
-            MapPart::Refused(reason) => {
-                let reason = reason.replace('\n', " ");
-                let _ = writeln!(text, "    # Without {map}: {reason}");
-                return;
-            }
-        };
-        if let Some(note) = note {
-            let _ = writeln!(text, "    # {note}");
-        }
-        let known = MapKind::ALL.into_iter().find(|known| known.name() == kind);
-        let entries = match known {
-            Some(MapKind::Global) | None => String::new(),
-            Some(_) => format!(" of {max_entries} entries"),
-        };
-        let sum = if known.is_some_and(MapKind::is_percpu) {
-            ", agg: sum"
-        } else {
-            ""
-        };
-        let help = quoted(&format!("{} of {probe}", symbol(map)));
-        let map = quoted(map);
-        let _ = writeln!(
-            text,
-            "    - {{ name: {name}, map: {map}, help: {help}{counting}{sum} }}  # {kind}{entries}"
-        );
-    }
-}
-
 /// Tells whether a daemon has refused the configuration.
 const fn is_refusal(error: &CommandError) -> bool {
     matches!(
@@ -391,63 +301,4 @@ fn leave_out(directions: &mut [ProposedDirection], findings: &[Finding]) -> bool
         }
     }
     is_changed
-}
-
-/// Returns the name of the probe: the name of the file, without characters that a probe's name
-/// can't have.
-fn name(program: &Path) -> String {
-    let stem = program
-        .file_name()
-        .and_then(|name| name.to_str())
-        .unwrap_or_default();
-    let stem = stem.split('.').next().unwrap_or_default();
-    let fits = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
-    let name: String = stem
-        .chars()
-        .map(|letter| if fits(letter) { letter } else { '-' })
-        .take(64)
-        .collect();
-    if name.starts_with(|letter: char| letter.is_ascii_alphanumeric()) {
-        name
-    } else {
-        UNNAMED.to_owned()
-    }
-}
-
-/// Returns the name of the metric of a map; variables of two sections may have one name.
-fn metric_name(map: &ProposedMap, all: &[ProposedMap]) -> String {
-    let name = symbol(&map.map);
-    let is_first = all
-        .iter()
-        .find(|of| symbol(&of.map) == name)
-        .is_some_and(|of| of.map == map.map);
-    if is_first {
-        name.to_owned()
-    } else {
-        map.map.trim_start_matches('.').replace([':', '.'], "_")
-    }
-}
-
-/// Returns the symbol of `map` of a metric.
-fn symbol(map: &str) -> &str {
-    map.rsplit(':').next().unwrap_or(map)
-}
-
-fn is_identifier(name: &str) -> bool {
-    let is_letter = |letter: char| letter.is_ascii_alphabetic() || letter == '_';
-    name.starts_with(is_letter)
-        && name
-            .chars()
-            .all(|letter| is_letter(letter) || letter.is_ascii_digit())
-}
-
-/// Returns a text as YAML: plain if its letters are harmless, else in quotes as in JSON.
-fn quoted(text: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_./-".contains(letter);
-    let begins = text.starts_with(|letter: char| letter.is_ascii_alphabetic());
-    if begins && text.chars().all(is_plain) {
-        text.to_owned()
-    } else {
-        serde_json::Value::from(text).to_string()
-    }
 }

@@ -51,7 +51,7 @@ fn summed(layout: &Layout, value: &[u8]) -> Vec<(String, u128)> {
     });
     let mut numbers = Vec::new();
     leaves.for_each(|leaf, base| {
-        numbers.push((leaf.tag, leaf.load(&wide.values, base), leaf.width()))
+        numbers.push((leaf.tag, leaf.load(&wide.values, base), leaf.width()));
     });
     numbers
         .into_iter()

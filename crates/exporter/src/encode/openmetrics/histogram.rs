@@ -97,7 +97,7 @@ impl Histogram {
                 bucket(name, labels, cpu, out, count, |out| bound(out, le));
             }
             bucket(name, labels, cpu, out, count, |out| {
-                out.extend_from_slice(b"+Inf")
+                out.extend_from_slice(b"+Inf");
             });
             if let Some((sum, is_gauge)) = sum {
                 let [counted, added] = if is_gauge {
@@ -175,9 +175,9 @@ mod tests {
             values: counts.to_vec(),
             ..RawTable::default()
         };
+        let leaf = &series.samples.values[0].leaf;
         let buckets = |parts: &[RawTable]| {
             let (mut all, mut out) = (Histograms::new(), Vec::new());
-            let leaf = &series.samples.values[0].leaf;
             parts
                 .iter()
                 .for_each(|rows| add(&mut all, &series, leaf, rows));
@@ -195,12 +195,7 @@ mod tests {
         );
         assert_eq!(buckets(&[]), "", "an array that was not read");
         let (mut all, mut out) = (Histograms::new(), Vec::new());
-        add(
-            &mut all,
-            &series,
-            &series.samples.values[0].leaf,
-            &rows(&[0, 1], &[5, 3]),
-        );
+        add(&mut all, &series, leaf, &rows(&[0, 1], &[5, 3]));
         let sums = HistogramSums::from([(Box::default(), 2_500_000_000)]);
         write(
             &all,

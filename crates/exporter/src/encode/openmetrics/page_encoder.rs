@@ -1,19 +1,20 @@
 //! A page, which has one family after the other, and within each family one table after the other.
 
+mod walk;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{Context, Head, RawTable};
 
-use super::ahead::{self, Ahead, Beside};
+use self::walk::{FamilyMember, PageTable, TableWalk};
+use super::ahead::{self, Ahead};
 use super::fill::{self, SKIPPED};
-use super::histogram::{self, HistogramSums, Histograms};
+use super::histogram;
 use super::names::family::{Family, FamilyKind, families, reserved};
 use super::names::sums::sums;
-use super::rows::distinct::WalkedKeys;
-use super::rows::largest::{Largest, Ranking};
-use super::series::{Count, MetricSeries};
+use super::series::MetricSeries;
 use super::text::{escaped, integer};
 use crate::metric::Metric;
 
@@ -27,58 +28,6 @@ struct Account {
     before: u64,
     /// The number that this page leaves out, after its end.
     skipped: u64,
-}
-
-/// A table whose samples are in the page.
-#[derive(Debug)]
-struct PageTable {
-    series: MetricSeries,
-    /// The place of the account that counts its losses.
-    account: usize,
-    /// The counts of the table's rows; `None` until they have been counted.
-    count: Option<Count>,
-    /// The rows that are shown, if the table may have more rows; `None` until these rows are known.
-    largest: Option<Largest>,
-    /// True if the table's rows could not be read to their end.
-    abandoned: bool,
-    /// The number of unwritten families with samples of the table.
-    left: usize,
-    /// The place of the table that has the sum of a histogram.
-    sum: Option<usize>,
-    /// The totals of a sum's numbers, once they have been read.
-    total: Option<HistogramSums>,
-}
-
-/// One walk over the rows of a table.
-#[derive(Debug, Default)]
-struct TableWalk {
-    /// The place of the table.
-    table: usize,
-    /// The written part of the rows; `None` for rows that are only counted.
-    member: Option<FamilyMember>,
-    count: Count,
-    /// The keys that the walk has met; `None` if no check needs the keys.
-    seen: Option<WalkedKeys>,
-    /// The largest rows so far; `None` unless the walk searches for these.
-    ranking: Option<Ranking>,
-    /// The totals of the numbers so far; `None` unless the numbers are the sum of a histogram.
-    total: Option<HistogramSums>,
-    /// The latest rows, prepared, and the index of the next row to be written; `None` if all rows
-    /// are written.
-    rest: Option<(RawTable, usize)>,
-    /// The parts of later families that the walk also writes.
-    beside: Vec<Beside>,
-}
-
-/// A value of a table in its family.
-#[derive(Debug)]
-struct FamilyMember {
-    /// The place of the family.
-    family: usize,
-    /// The place of the value in the samples of the table.
-    value: usize,
-    /// The counts of a histogram, whose buckets are written at the end of the walk.
-    histogram: Option<Histograms>,
 }
 
 /// Writes one page about several probes: families of one name are merged. The encoder keeps nothing
@@ -222,13 +171,20 @@ impl PageEncoder {
     /// first row on; `None` if only the end of the page is left.
     pub fn next_table(&mut self, out: &mut Vec<u8>) -> Option<usize> {
         self.end_table(out);
-        let (at, member, uncounted) = &mut self.next;
+        let walk = self.next_walk(out).or_else(|| self.next_count())?;
+        Some(self.walk.insert(walk).table)
+    }
+
+    /// Writes the families up to the next samples that need a walk. Returns this walk; `None` once
+    /// all families are written.
+    fn next_walk(&mut self, out: &mut Vec<u8>) -> Option<TableWalk> {
+        let (at, member, _) = &mut self.next;
         while let Some(family) = self.families.get(*at) {
             let next = family.members.get(*member).copied();
             if let Some((table, _)) = next
-                && let Some(walk) = first(&self.tables, table, family)
+                && let Some(walk) = TableWalk::first(&self.tables, table, family)
             {
-                return Some(self.walk.insert(walk).table);
+                return Some(walk);
             }
             if *member == 0 {
                 metadata(family, &self.tables, out);
@@ -256,40 +212,25 @@ impl PageEncoder {
                 out.extend_from_slice(&written);
                 continue;
             }
-            let histogram = family.kind.is_histogram().then(Histograms::new);
-            let PageTable {
-                series,
-                left,
-                count,
-                ..
-            } = &self.tables[table];
-            let beside = ahead::beside(&self.families, *at, (table, series), *left, *count);
-            let seen = WalkedKeys::for_walk(series);
-            let member = Some(FamilyMember {
-                family: *at,
-                value,
-                histogram,
-            });
-            self.walk = Some(TableWalk {
-                table,
-                member,
-                seen,
-                beside,
-                ..TableWalk::default()
-            });
-            return Some(table);
+            let (families, tables) = (&self.families, &self.tables);
+            return Some(TableWalk::of_samples(families, *at, tables, (table, value)));
         }
+        None
+    }
+
+    /// Returns a walk over the next table whose rows no other walk has counted.
+    fn next_count(&mut self) -> Option<TableWalk> {
+        let (_, _, uncounted) = &mut self.next;
         while let Some(PageTable {
             count, abandoned, ..
         }) = self.tables.get(*uncounted)
         {
             *uncounted += 1;
             if count.is_none() && !abandoned {
-                self.walk = Some(TableWalk {
+                return Some(TableWalk {
                     table: *uncounted - 1,
                     ..TableWalk::default()
                 });
-                return Some(*uncounted - 1);
             }
         }
         None
@@ -329,7 +270,7 @@ impl PageEncoder {
             return ranking.add(series, &rows);
         }
         ahead::write(&mut walk.beside, &self.families, series, &rows);
-        let next = write(&self.families, walk, series, &rows, 0, out);
+        let next = walk.write(&self.families, series, &rows, 0, out);
         walk.rest = (next < series.len(&rows)).then(|| (rows.into_owned(), next));
     }
 
@@ -342,7 +283,7 @@ impl PageEncoder {
             return false;
         };
         let series = &self.tables[walk.table].series;
-        let next = write(&self.families, walk, series, &rows, row, out);
+        let next = walk.write(&self.families, series, &rows, row, out);
         walk.rest = (next < series.len(&rows)).then_some((rows, next));
         true
     }
@@ -434,38 +375,6 @@ impl PageEncoder {
     }
 }
 
-/// Returns the walk that must come before the samples of a table in a family. That walk finds the
-/// largest rows, or computes the sum.
-fn first(tables: &[PageTable], at: usize, family: &Family) -> Option<TableWalk> {
-    let table = &tables[at];
-    if table.largest.is_none() && !table.abandoned && table.series.is_limited() {
-        let (ranking, seen) = (
-            Some(Ranking::default()),
-            WalkedKeys::for_walk(&table.series),
-        );
-        return Some(TableWalk {
-            table: at,
-            ranking,
-            seen,
-            ..TableWalk::default()
-        });
-    }
-    let sum = table.sum.filter(|_| family.kind.is_histogram())?;
-    let PageTable {
-        total: None,
-        abandoned: false,
-        ..
-    } = tables[sum]
-    else {
-        return None;
-    };
-    Some(TableWalk {
-        table: sum,
-        total: Some(HistogramSums::new()),
-        ..TableWalk::default()
-    })
-}
-
 /// Writes the metadata of a family, which come before its samples.
 fn metadata(family: &Family, tables: &[PageTable], out: &mut Vec<u8>) {
     for part in ["# TYPE ", family.base(), " ", family.kind.name(), "\n"] {
@@ -482,33 +391,6 @@ fn metadata(family: &Family, tables: &[PageTable], out: &mut Vec<u8>) {
         escaped(out, help);
         out.push(b'\n');
     }
-}
-
-/// Writes the samples of prepared rows, or counts them in a histogram, from `row` until a chunk is
-/// full. Returns the next row.
-fn write(
-    families: &[Family],
-    walk: &mut TableWalk,
-    series: &MetricSeries,
-    rows: &RawTable,
-    row: usize,
-    out: &mut Vec<u8>,
-) -> usize {
-    let len = series.len(rows);
-    let Some(FamilyMember {
-        family,
-        value,
-        histogram,
-    }) = &mut walk.member
-    else {
-        return len;
-    };
-    let value = &series.samples.values[*value];
-    if let Some(histograms) = histogram {
-        histogram::add(histograms, series, &value.leaf, rows);
-        return len;
-    }
-    series.write(&families[*family].name, value, rows, row, out)
 }
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
 //! The labels and samples of a metric: the parts of its keys that become labels, and the parts of
 //! its values that become samples.
 
+pub mod keys;
+
 use twinprobe_ebpf_common::{Layout, MapFamily, MergeRule, MergeRules};
 
+use self::keys::{INTERFACE, MAX_NAME_LEN, key_parts, unique};
 use super::names::units::{Scale, as_timestamp, in_base_units};
-use super::text::{label_name, metric_name, push_name};
+use super::text::{metric_name, push_name};
 use crate::decode::key::Padding;
 use crate::encode::fragment::Fragment;
 use crate::metric::Metric;
@@ -14,14 +17,6 @@ use twinprobe_ebpf_common::field::kind::LeafKind;
 use twinprobe_ebpf_common::field::leaf::Leaf;
 use twinprobe_ebpf_common::field::meaning::Meaning;
 use twinprobe_ebpf_common::field::plan::{FieldPlan, Plan, Scalar};
-
-/// The label of an interface that is a key, or a part of a key.
-pub const INTERFACE: &str = "interface";
-/// The most labels that a key may have. A key of more parts is written in hex, as one label.
-const MAX_LABELS: usize = 64;
-/// The longest name of a family, in bytes. Numbers with a longer name (in nested structs with long
-/// names) are left out.
-const MAX_NAME_LEN: usize = 512;
 
 /// The labels and samples of a metric, which are computed once.
 #[derive(Debug)]
@@ -113,24 +108,7 @@ impl Samples {
             max_rows: usize::MAX,
             by: 0,
         };
-        let plan = Plan::new(value, str::to_owned);
-        let subsystem = metric
-            .series
-            .subsystem
-            .as_ref()
-            .map(|name| format!("{name}_"))
-            .unwrap_or_default();
-        let path = metric_name(&format!("{subsystem}{}", metric.name));
-        let (field, arrays) = (String::new(), Vec::new());
-        let mut walk = LayoutWalk {
-            metric,
-            samples: &mut samples,
-            path,
-            field,
-            arrays,
-            is_item: false,
-        };
-        walk.value(&plan, 0, value.size, None);
+        samples.add_values(metric, value);
         if layout.kind.family() == MapFamily::Fifo {
             samples.unfit = samples.unfit.saturating_add(samples.fit());
             samples.values.clear();
@@ -145,30 +123,42 @@ impl Samples {
         if layout.kind.has_keys() {
             let mut taken = samples.own_labels(layout.kind.is_percpu() && metric.agg.is_none());
             taken.extend(configured.cloned());
-            let (plan, size) = (Plan::new(&layout.key, str::to_owned), layout.key.size);
-            let keys = &mut samples.keys;
-            let whole = metric.series.key_label.as_deref().unwrap_or("key");
-            if split_key(&plan, whole, "", 0, size, None, keys).is_none() || keys.is_empty() {
-                let (label, plan) = (whole.to_owned(), Plan::Blob { size });
-                *keys = vec![FieldPlan {
-                    label,
-                    offset: 0,
-                    size,
-                    bits: None,
-                    plan,
-                }];
-            }
-            if metric.series.key_label.is_none() {
-                name_interface(keys);
-            }
-            let padding = Padding::of_parts(size, keys);
-            for key in &mut *keys {
-                key.label = format!(",{}=\"", unique(&key.label, &mut taken));
-                samples.starts.push(Fragment::new(key.label.as_bytes()));
-            }
-            samples.padding = (padding, format!(",{}=\"", unique("padding", &mut taken)));
+            samples.add_labels(metric, taken);
         }
         samples
+    }
+
+    /// Adds the samples of values with the layout `value`.
+    fn add_values(&mut self, metric: &Metric, value: &Layout) {
+        let subsystem = metric
+            .series
+            .subsystem
+            .as_ref()
+            .map(|name| format!("{name}_"))
+            .unwrap_or_default();
+        let path = metric_name(&format!("{subsystem}{}", metric.name));
+        let mut walk = LayoutWalk {
+            metric,
+            samples: self,
+            path,
+            field: String::new(),
+            arrays: Vec::new(),
+            is_item: false,
+        };
+        let plan = Plan::new(value, str::to_owned);
+        walk.value(&plan, 0, value.size, None);
+    }
+
+    /// Adds the labels of the key, with names that differ from the `taken` ones.
+    fn add_labels(&mut self, metric: &Metric, mut taken: Vec<String>) {
+        let mut keys = key_parts(metric);
+        let padding = Padding::of_parts(metric.layout.key.size, &keys);
+        for key in &mut keys {
+            key.label = format!(",{}=\"", unique(&key.label, &mut taken));
+            self.starts.push(Fragment::new(key.label.as_bytes()));
+        }
+        self.keys = keys;
+        self.padding = (padding, format!(",{}=\"", unique("padding", &mut taken)));
     }
 
     /// Returns the place of the value that has this path, or else of the first counter, or else of
@@ -223,41 +213,6 @@ fn dimension(depth: usize) -> String {
     }
 }
 
-/// Returns a valid label name that no other label has.
-fn unique(name: &str, taken: &mut Vec<String>) -> String {
-    let mut name = label_name(name);
-    if name.starts_with("__") || taken.contains(&name) {
-        name.insert_str(0, "key_");
-    }
-    let mut candidate = name.clone();
-    let mut number = 2;
-    while taken.contains(&candidate) {
-        candidate = format!("{name}_{number}");
-        number += 1;
-    }
-    taken.push(candidate.clone());
-    candidate
-}
-
-/// Gives a part of a key the name `interface` if it is the only interface among the parts: the map
-/// then has an entry for each interface.
-fn name_interface(keys: &mut [FieldPlan<String>]) {
-    let is_interface = |key: &&mut FieldPlan<String>| {
-        matches!(
-            key.plan,
-            Plan::Scalar {
-                kind: Scalar::Ifindex,
-                ..
-            }
-        )
-    };
-    if keys.iter().all(|key| key.label != INTERFACE)
-        && let [one] = &mut keys.iter_mut().filter(is_interface).collect::<Vec<_>>()[..]
-    {
-        INTERFACE.clone_into(&mut one.label);
-    }
-}
-
 /// Splits the layout of a value into samples.
 struct LayoutWalk<'a> {
     metric: &'a Metric,
@@ -282,15 +237,7 @@ impl LayoutWalk<'_> {
                     size,
                     bits,
                 };
-                let meaning = Meaning::of(Some(kind), &self.field, leaf.width(), self.is_item);
-                let counts = meaning == Meaning::Quantity
-                    && matches!(kind, Scalar::Unsigned | Scalar::Decimal { signed: false });
-                let time = match kind {
-                    Scalar::Ktime => Some(Scale::SinceBoot),
-                    Scalar::Time => Some(Scale::NANO),
-                    _ => None,
-                };
-                self.leaf(leaf, counts, meaning, time);
+                self.scalar(kind, leaf);
             }
             Plan::Float { .. } => {
                 let leaf = Leaf {
@@ -303,21 +250,7 @@ impl LayoutWalk<'_> {
                 let meaning = Meaning::of(None, &self.field, leaf.width(), self.is_item);
                 self.leaf(leaf, false, meaning, None);
             }
-            Plan::Struct(fields) => {
-                let is_item = std::mem::replace(&mut self.is_item, false);
-                for field in fields {
-                    let (parent, outer) = (self.path.len(), self.field.len());
-                    push_name(&mut self.path, &field.label);
-                    if outer > 0 {
-                        self.field.push('.');
-                    }
-                    self.field.push_str(&field.label);
-                    self.value(&field.plan, offset + field.offset, field.size, field.bits);
-                    self.path.truncate(parent);
-                    self.field.truncate(outer);
-                }
-                self.is_item = is_item;
-            }
+            Plan::Struct(fields) => self.members(fields, offset),
             Plan::Array {
                 element,
                 stride,
@@ -343,6 +276,36 @@ impl LayoutWalk<'_> {
                 self.unfit();
             }
         }
+    }
+
+    /// Adds the samples of an integer.
+    fn scalar(&mut self, kind: &Scalar, leaf: Leaf<()>) {
+        let meaning = Meaning::of(Some(kind), &self.field, leaf.width(), self.is_item);
+        let counts = meaning == Meaning::Quantity
+            && matches!(kind, Scalar::Unsigned | Scalar::Decimal { signed: false });
+        let time = match kind {
+            Scalar::Ktime => Some(Scale::SinceBoot),
+            Scalar::Time => Some(Scale::NANO),
+            _ => None,
+        };
+        self.leaf(leaf, counts, meaning, time);
+    }
+
+    /// Adds the samples of the members of a struct at this offset.
+    fn members(&mut self, fields: &[FieldPlan<String>], offset: usize) {
+        let is_item = std::mem::replace(&mut self.is_item, false);
+        for field in fields {
+            let (parent, outer) = (self.path.len(), self.field.len());
+            push_name(&mut self.path, &field.label);
+            if outer > 0 {
+                self.field.push('.');
+            }
+            self.field.push_str(&field.label);
+            self.value(&field.plan, offset + field.offset, field.size, field.bits);
+            self.path.truncate(parent);
+            self.field.truncate(outer);
+        }
+        self.is_item = is_item;
     }
 
     fn leaf(&mut self, leaf: Leaf<()>, counts: bool, meaning: Meaning, time: Option<Scale>) {
@@ -376,155 +339,5 @@ impl LayoutWalk<'_> {
     }
 }
 
-/// Adds the parts of a key, each with its name; `None` if there are too many parts, or if a part's
-/// name is too long. A key without parts gets the name `whole`.
-fn split_key(
-    plan: &Plan<String>,
-    whole: &str,
-    path: &str,
-    offset: usize,
-    size: usize,
-    bits: Option<Bits>,
-    parts: &mut Vec<FieldPlan<String>>,
-) -> Option<()> {
-    let name = if path.is_empty() { whole } else { path };
-    match plan {
-        Plan::Struct(fields) => fields.iter().try_for_each(|field| {
-            let below = if path.is_empty() {
-                field.label.clone()
-            } else {
-                format!("{path}_{}", field.label)
-            };
-            split_key(
-                &field.plan,
-                whole,
-                &below,
-                offset + field.offset,
-                field.size,
-                field.bits,
-                parts,
-            )
-        }),
-        Plan::Array {
-            element,
-            stride,
-            len,
-        } => (0..*len).try_for_each(|index| {
-            let name = format!("{name}_{index}");
-            split_key(
-                element,
-                whole,
-                &name,
-                offset + index * stride,
-                *stride,
-                None,
-                parts,
-            )
-        }),
-        plan => {
-            parts.push(FieldPlan {
-                label: name.to_owned(),
-                offset,
-                size,
-                bits,
-                plan: plan.clone(),
-            });
-            (parts.len() <= MAX_LABELS && name.len() <= MAX_NAME_LEN).then_some(())
-        }
-    }
-}
-
 #[cfg(test)]
-pub mod tests {
-    use twinprobe_ebpf_common::{Layout, MapKind, Member, Shape, TableLayout};
-
-    use super::*;
-
-    /// Returns the layout of a struct of bytes with these names, and padding after them up to the
-    /// size.
-    pub fn record(size: usize, names: &[&str]) -> Layout {
-        let member = |(index, name): (usize, &&str)| Member {
-            name: (*name).to_owned(),
-            bit_offset: 8 * index,
-            bitfield: None,
-            layout: Layout::unsigned(1),
-        };
-        let members = names.iter().enumerate().map(member).collect();
-        Layout {
-            size,
-            shape: Shape::Struct(members),
-            render: None,
-        }
-    }
-
-    fn samples(kind: MapKind, key: Layout, value: Layout) -> Samples {
-        let metric = Metric::example(
-            "m",
-            TableLayout {
-                kind,
-                key,
-                value,
-                slots: 1,
-                inner: None,
-            },
-        );
-        Samples::new(&metric, &metric.layout.value, ["site".to_owned()].iter())
-    }
-
-    #[test]
-    fn keys_become_labels_that_no_other_label_has() {
-        let key = record(5, &["probe", "key_probe", "a$b", "a_b", "site"]);
-        let labels: Vec<String> = samples(MapKind::Hash, key, Layout::unsigned(1))
-            .keys
-            .into_iter()
-            .map(|key| key.label)
-            .collect();
-        let expected = [
-            ",key_probe=\"",
-            ",key_key_probe=\"",
-            ",a_b=\"",
-            ",key_a_b=\"",
-            ",key_site=\"",
-        ];
-        assert_eq!(labels, expected);
-        let many: Vec<String> = (0..=MAX_LABELS).map(|index| format!("m{index}")).collect();
-        let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        let labels = samples(
-            MapKind::Hash,
-            record(many.len(), &many),
-            Layout::unsigned(1),
-        )
-        .keys;
-        assert_eq!(
-            (labels.len(), &*labels[0].label),
-            (1, ",key=\""),
-            "too many parts are one label"
-        );
-    }
-
-    #[test]
-    fn each_number_of_a_value_has_a_family() {
-        let list = Shape::Array {
-            element: Box::new(record(2, &["x", "y"])),
-            len: 3,
-        };
-        let value = Layout {
-            size: 6,
-            shape: list,
-            render: None,
-        };
-        let samples = samples(MapKind::Hash, Layout::unsigned(4), value);
-        let families: Vec<&str> = samples.values.iter().map(|value| &*value.family).collect();
-        assert_eq!(families, ["m_x", "m_y"]);
-        assert_eq!(samples.values[1].arrays[0].prefix, ",index=\"");
-        assert_eq!((samples.fit(), samples.unfit), (6, 0));
-    }
-
-    #[test]
-    fn what_is_no_number_or_has_no_key_is_counted() {
-        let blob = samples(MapKind::Hash, Layout::unsigned(4), Layout::opaque(3));
-        assert_eq!((blob.fit(), blob.unfit), (0, 1));
-        let queue = samples(MapKind::Queue, Layout::opaque(0), record(2, &["x", "y"]));
-        assert_eq!((queue.fit(), queue.unfit), (0, 2));
-    }
-}
+pub mod tests;

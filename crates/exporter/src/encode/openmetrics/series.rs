@@ -8,7 +8,8 @@ use twinprobe_ebpf_common::{Context, RawTable};
 
 use super::info::label;
 use super::rows::flat::{flat, flatten};
-use super::samples::{Dimension, FamilySamples, INTERFACE, Samples};
+use super::samples::keys::INTERFACE;
+use super::samples::{Dimension, FamilySamples, Samples};
 use super::text::{Labels, escaped, integer};
 use crate::aggregate::{Folded, Folder};
 use crate::decode::decoder::Decoder;

@@ -2,8 +2,10 @@ use std::collections::BTreeMap;
 
 use twinprobe_api::{FleetProbeSpec, NodeReport, NodeState};
 
+use super::outcome::is_over;
 use super::*;
 use crate::assign::{Wanted, wanted};
+use crate::share::WHOLE;
 
 const SOURCE: &str = r#"{"interface": "eth0", "ingress": {"source": "int x;", "metrics": [{"name": "a", "map": "a"}]}}"#;
 

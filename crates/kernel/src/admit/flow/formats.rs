@@ -349,7 +349,7 @@ impl KnownContent<'_> {
         for (index, place) in (at..at.saturating_add(to.size)).enumerate() {
             match value {
                 FormatOperand::Number(number) => {
-                    _ = self.stack.insert(place, number.to_le_bytes()[index])
+                    _ = self.stack.insert(place, number.to_le_bytes()[index]);
                 }
                 _ => _ = self.stack.remove(&place),
             }

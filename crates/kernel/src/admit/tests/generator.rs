@@ -220,7 +220,7 @@ impl Generator<'_> {
                     store(8, 2, 16, 3),
                 ]),
                 Subprogram::WritesThrough => {
-                    self.emit([load(8, 3, 2, 0), store_number(1, 3, 0, 0x5a)])
+                    self.emit([load(8, 3, 2, 0), store_number(1, 3, 0, 0x5a)]);
                 }
             }
             self.emit([mov_imm(0, 0), exit()]);

@@ -220,7 +220,7 @@ impl Dispatchers {
                     return Err(error);
                 }
                 Err(error) => {
-                    tracing::warn!(pins = %pins.display(), %error, "unusable pins are replaced")
+                    tracing::warn!(pins = %pins.display(), %error, "unusable pins are replaced");
                 }
             }
         }

@@ -233,6 +233,8 @@ fn priority(position: Position, filters: &[Filter]) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
     use twinprobe_ebpf_common::hook::ProgramKind;
 
     use super::*;
@@ -284,41 +286,65 @@ mod tests {
     }
 
     /// Loads a TC program that does nothing; each `kind` gives a program of another tag.
-    fn program(kind: i32) -> std::os::fd::OwnedFd {
+    fn program(kind: i32) -> OwnedFd {
         let pass = asm::pass_program(kind);
         prog::prog_load(&ProgLoad::new("tp_test", ProgramKind::Tc, &pass), None).unwrap()
     }
 
-    #[test]
-    fn filters_are_known_by_their_programs() {
-        let named = Named::new();
-        named.ip("link add tpa type veth peer name tpb");
-        let netns = Netns::open(&named.path()).unwrap();
-        let pins = PinsDirectory::new("clsact");
-        let pins = &pins.0;
-        let index = NetlinkSocket::open(&netns)
-            .unwrap()
-            .device_by_name("tpa")
-            .unwrap()
-            .unwrap()
-            .index;
-        let place = HookPoint {
-            netns: netns.clone(),
-            interface: "tpa".into(),
-            ifindex: index,
-            hook: Hook::TcEgress,
-            position: Position::First,
-        };
-        let adopt = || {
-            netns
-                .run(|| ClsactFilter::adopt(index, Hook::TcEgress, pins))
+    /// One end of a veth pair in a namespace of its own, and a directory for the pins there.
+    struct VethEnd {
+        pins: PinsDirectory,
+        place: HookPoint,
+        named: Named,
+    }
+
+    impl VethEnd {
+        /// Makes the pair. `pins` is the name of the directory, which each test has for itself.
+        fn new(pins: &str) -> Self {
+            let named = Named::new();
+            named.ip("link add tpa type veth peer name tpb");
+            let netns = Netns::open(&named.path()).unwrap();
+            let index = NetlinkSocket::open(&netns)
+                .unwrap()
+                .device_by_name("tpa")
                 .unwrap()
                 .unwrap()
-        };
-        let tc = |arguments: &str| {
+                .index;
+            Self {
+                pins: PinsDirectory::new(pins),
+                place: HookPoint {
+                    netns,
+                    interface: "tpa".into(),
+                    ifindex: index,
+                    hook: Hook::TcEgress,
+                    position: Position::First,
+                },
+                named,
+            }
+        }
+
+        fn attach(&self, program: &OwnedFd) -> Result<ClsactFilter, AttachError> {
+            let (place, pins) = (&self.place, &self.pins.0);
+            place
+                .netns
+                .run(|| ClsactFilter::attach(place, program.as_fd(), pins))
+                .unwrap()
+        }
+
+        fn adopt(&self) -> Option<ClsactFilter> {
+            let (place, pins) = (&self.place, &self.pins.0);
+            place
+                .netns
+                .run(|| ClsactFilter::adopt(place.ifindex, place.hook, pins))
+                .unwrap()
+                .unwrap()
+        }
+
+        /// Runs `tc` inside of the namespace, and returns its output.
+        fn tc(&self, arguments: &str) -> String {
             let mut command = std::process::Command::new("tc");
             let output = command
-                .args(["-n", &named.0])
+                .args(["-n", &self.named.0])
                 .args(arguments.split_whitespace())
                 .output()
                 .unwrap();
@@ -328,72 +354,75 @@ mod tests {
                 String::from_utf8_lossy(&output.stderr)
             );
             String::from_utf8(output.stdout).unwrap()
-        };
-        let [first, second, third] = [0, 1, 2].map(program);
-        let tag = |program: &std::os::fd::OwnedFd| {
-            Some(prog::prog_identity(program.as_fd()).unwrap().tag)
-        };
+        }
+    }
 
+    fn is_at(filter: &ClsactFilter, index: u32) -> bool {
+        filter.program_at(index).unwrap().is_some()
+    }
+
+    #[test]
+    fn filters_are_known_by_their_programs() {
+        let end = VethEnd::new("clsact");
+        let (index, pins) = (end.place.ifindex, &end.pins.0);
+        let [first, second, third] = [0, 1, 2].map(program);
+        let tag = |program: &OwnedFd| Some(prog::prog_identity(program.as_fd()).unwrap().tag);
         let found =
             |filter: &ClsactFilter| filter.program_at(index).unwrap().map(|program| program.tag);
-        let is_at = |filter: &ClsactFilter, index| filter.program_at(index).unwrap().is_some();
 
-        assert!(adopt().is_none());
-        let mut ours = netns
-            .run(|| ClsactFilter::attach(&place, first.as_fd(), pins))
-            .unwrap()
-            .unwrap();
+        assert!(end.adopt().is_none());
+        let mut ours = end.attach(&first).unwrap();
         assert!(is_at(&ours, index) && !is_at(&ours, index + 1));
         assert_eq!(found(&ours), tag(&first));
-        assert_eq!(found(&adopt().unwrap()), tag(&first));
+        assert_eq!(found(&end.adopt().unwrap()), tag(&first));
         ours.replace(second.as_fd(), pins).unwrap();
-        assert_eq!(found(&adopt().unwrap()), tag(&second));
+        assert_eq!(found(&end.adopt().unwrap()), tag(&second));
         // The earlier daemon ends before it replaces the filter, and after that.
         pin(third.as_fd(), pins, NEW_PIN).unwrap();
-        assert_eq!(found(&adopt().unwrap()), tag(&second));
+        assert_eq!(found(&end.adopt().unwrap()), tag(&second));
         pin(third.as_fd(), pins, NEW_PIN).unwrap();
         ours.socket
             .lock()
             .set_filter(ours.parent, ours.place, NAME, third.as_fd())
             .unwrap();
         assert_eq!(found(&ours), None);
-        assert_eq!(found(&adopt().unwrap()), tag(&third));
+        assert_eq!(found(&end.adopt().unwrap()), tag(&third));
+    }
+
+    #[test]
+    fn filters_of_other_owners_are_left_alone() {
+        let end = VethEnd::new("clsact_others");
+        let index = end.place.ifindex;
+        let [first, second, third] = [0, 1, 2].map(program);
 
         // Another owner's program takes the place of the daemon's.
-        let ours = adopt().unwrap();
+        let ours = end.attach(&third).unwrap();
         ours.socket
             .lock()
             .set_filter(ours.parent, ours.place, "theirs", first.as_fd())
             .unwrap();
-        assert!(!is_at(&ours, index) && adopt().is_none());
+        assert!(!is_at(&ours, index) && end.adopt().is_none());
         ours.detach().unwrap();
-        assert!(tc("filter show dev tpa egress").contains("theirs"));
-        let mut again = netns
-            .run(|| ClsactFilter::attach(&place, second.as_fd(), pins))
-            .unwrap()
-            .unwrap();
-        let shown = tc("filter show dev tpa egress");
+        assert!(end.tc("filter show dev tpa egress").contains("theirs"));
+        let mut again = end.attach(&second).unwrap();
+        let shown = end.tc("filter show dev tpa egress");
         assert!(
             shown.find(NAME).unwrap() < shown.find("theirs").unwrap(),
             "{shown}"
         );
-        tc("qdisc del dev tpa clsact");
-        assert!(!is_at(&again, index) && adopt().is_none());
+        end.tc("qdisc del dev tpa clsact");
+        assert!(!is_at(&again, index) && end.adopt().is_none());
         assert_eq!(
-            again.replace(first.as_fd(), pins).unwrap_err().kind(),
+            again
+                .replace(first.as_fd(), &end.pins.0)
+                .unwrap_err()
+                .kind(),
             io::ErrorKind::NotFound
         );
         again.detach().unwrap();
         // The older ingress qdisc occupies the place of clsact.
-        tc("qdisc add dev tpa ingress");
-        let refused = netns
-            .run(|| ClsactFilter::attach(&place, second.as_fd(), pins))
-            .unwrap();
-        assert!(
-            refused
-                .unwrap_err()
-                .to_string()
-                .contains("the qdisc ingress")
-        );
+        end.tc("qdisc add dev tpa ingress");
+        let refused = end.attach(&second).unwrap_err().to_string();
+        assert!(refused.contains("the qdisc ingress"), "{refused}");
     }
 }

@@ -270,19 +270,28 @@ fn whole(programs: &[Function], pass: i32) -> Function {
     // The loop has the type and the first line of the entry point.
     whole.func_info.func_info.truncate(1);
     whole.line_info.line_info.truncate(1);
-    for (program, entry) in programs.iter().zip(entries) {
+    add_records(&mut whole, programs, &entries);
+    for program in programs {
         out.extend(&program.instructions);
+    }
+    whole.instructions = out;
+    whole
+}
+
+/// Adds the records about functions and lines of the programs, which begin at `entries`.
+fn add_records(whole: &mut Function, programs: &[Function], entries: &[usize]) {
+    for (program, entry) in programs.iter().zip(entries) {
         let functions = program.func_info.func_info.iter().copied();
         whole
             .func_info
             .func_info
             .extend(functions.map(|mut record| {
-                record.insn_off += entry as u32;
+                record.insn_off += *entry as u32;
                 record
             }));
         let lines = program.line_info.line_info.iter().copied();
         whole.line_info.line_info.extend(lines.map(|mut record| {
-            record.insn_off += entry as u32;
+            record.insn_off += *entry as u32;
             record
         }));
     }
@@ -296,8 +305,6 @@ fn whole(programs: &[Function], pass: i32) -> Function {
     }
     whole.func_info.num_info = whole.func_info.func_info.len() as u32;
     whole.line_info.num_info = whole.line_info.line_info.len() as u32;
-    whole.instructions = out;
-    whole
 }
 
 /// `register = (u32)register`

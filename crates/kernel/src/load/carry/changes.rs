@@ -99,14 +99,24 @@ pub fn add_changes(
                 });
             }
             Err(error) if is_full(&error) => {
-                left.extend((!known.contains(key)).then(|| key.into()))
+                left.extend((!known.contains(key)).then(|| key.into()));
             }
             Err(error) => return Err(error),
         }
     }
+    join_changes(map, layout, &changes)?;
+    Ok(left)
+}
+
+/// Joins the changes with the present values of the entries, which the map has already.
+fn join_changes(
+    map: &OwnedFd,
+    layout: &TableLayout,
+    changes: &[ChangedEntry<'_>],
+) -> io::Result<()> {
     let fields = Fields::of(layout);
     if changes.is_empty() || fields.counters.is_empty() && fields.others.is_empty() {
-        return Ok(left);
+        return Ok(());
     }
     let atomic = layout.kind.family() != MapFamily::Trie || trie_has_atomics(layout.key.size);
     let key_size = layout.key.size;
@@ -118,7 +128,7 @@ pub fn add_changes(
     let mut exchanger = Exchanger::new(map.as_fd(), key_size, layout.value.size, atomic);
     for slot in 0..layout.slots {
         let mut add = || {
-            for change in &changes {
+            for change in changes {
                 join_others(map, layout, slot, *change, &fields.others, &mut exchanger)?;
                 if let Some(adder) = &adder {
                     add_counters(adder, layout, slot, *change, &fields.counters)?;
@@ -128,12 +138,12 @@ pub fn add_changes(
         };
         // The addition runs on the CPU of the value: only programs there reach the value.
         if layout.kind.is_percpu() {
-            cpus::run_on(slot, add)?
+            cpus::run_on(slot, add)?;
         } else {
-            add()?
+            add()?;
         }
     }
-    Ok(left)
+    Ok(())
 }
 
 fn add_counters(

@@ -144,29 +144,7 @@ fn program(
     word: usize,
     atomic: bool,
 ) -> Vec<bpf_insn> {
-    let number = |index: usize| (start(key_size) + 8 * index) as i16;
-    // R6 is the start of the packet, which holds a key and four numbers: the offset of the word,
-    // the mask of the field's bits in the word, their expected value, and their new value.
-    let mut program = vec![
-        asm::load_u32(6, 1, 0),
-        asm::load_u32(7, 1, 4),
-        asm::mov(2, 6),
-        asm::add_imm(2, i32::from(number(4))),
-    ];
-    let too_short = program.len();
-    program.push(asm::jump(0));
-    program.extend(asm::load_map(1, map));
-    program.extend([asm::mov(2, 6), asm::call_helper(asm::HELPER_MAP_LOOKUP)]);
-    let missing = program.len();
-    program.push(asm::jump(0));
-    // R9 is the word, R1 the bits, R2 and R3 are the expected and the new bits.
-    program.extend([
-        asm::load_u64(8, 6, number(0)),
-        asm::and_imm(8, -(word as i32)),
-    ]);
-    let beyond = program.len();
-    program.extend([asm::jump(0), asm::mov(9, 0), asm::add(9, 8)]);
-    program.extend((1..4).map(|index| asm::load_u64(index, 6, number(usize::from(index)))));
+    let (mut program, [too_short, missing, beyond]) = beginning(map, key_size, word);
     let (mut done, mut changed) = (Vec::new(), Vec::new());
     for _ in 0..if atomic { TRIES } else { 1 } {
         program.extend([
@@ -211,4 +189,34 @@ fn program(
     program[missing] = asm::jump_eq(0, 0, to(missing, ends[2]));
     program[beyond] = asm::jump_gt_imm(8, (value_size - word) as i32, to(beyond, ends[2]));
     program
+}
+
+/// Returns the first part of the program, which finds the word. Returns as well the places of the
+/// jumps that the program takes if the packet is too short, if the entry is missing, and if the
+/// word is beyond the value.
+fn beginning(map: BorrowedFd<'_>, key_size: usize, word: usize) -> (Vec<bpf_insn>, [usize; 3]) {
+    let number = |index: usize| (start(key_size) + 8 * index) as i16;
+    // R6 is the start of the packet, which holds a key and four numbers: the offset of the word,
+    // the mask of the field's bits in the word, their expected value, and their new value.
+    let mut program = vec![
+        asm::load_u32(6, 1, 0),
+        asm::load_u32(7, 1, 4),
+        asm::mov(2, 6),
+        asm::add_imm(2, i32::from(number(4))),
+    ];
+    let too_short = program.len();
+    program.push(asm::jump(0));
+    program.extend(asm::load_map(1, map));
+    program.extend([asm::mov(2, 6), asm::call_helper(asm::HELPER_MAP_LOOKUP)]);
+    let missing = program.len();
+    program.push(asm::jump(0));
+    // R9 is the word, R1 the bits, R2 and R3 are the expected and the new bits.
+    program.extend([
+        asm::load_u64(8, 6, number(0)),
+        asm::and_imm(8, -(word as i32)),
+    ]);
+    let beyond = program.len();
+    program.extend([asm::jump(0), asm::mov(9, 0), asm::add(9, 8)]);
+    program.extend((1..4).map(|index| asm::load_u64(index, 6, number(usize::from(index)))));
+    (program, [too_short, missing, beyond])
 }

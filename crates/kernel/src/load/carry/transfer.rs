@@ -2,22 +2,22 @@
 //! the present content before the new programs see their first packet. The old programs' counts
 //! since the copy follow when the old programs have seen their last packet.
 
+mod continuity;
+
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::finding::with_causes;
-use twinprobe_ebpf_common::metric::{AfterRead, OnReplace};
-use twinprobe_ebpf_common::{
-    MapFamily, MapKind, RawTable, Shape, TableLayout, convert, convert_onto,
-};
+use twinprobe_ebpf_common::metric::AfterRead;
+use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout, convert, convert_onto};
 
 use crate::capabilities::Capabilities;
 use crate::load::carry::changes::{add_changes, is_full};
 use crate::load::maps::{ProbeMaps, Twins};
 use crate::plan::inherit::Inherited;
-use crate::plan::probe_plan::{DirectionPlan, MapPlan};
+use crate::plan::probe_plan::MapPlan;
 use crate::read::map::MetricMap;
 use crate::read::table::MapTable;
 use crate::sys::call::KernelError;
@@ -116,7 +116,7 @@ impl Transfers {
                         begun.leave(direction, name, transfer.left.len(), transfer.max_entries);
                         begun.transfers.push(transfer);
                     }
-                    Ok(None) if is_added && is_flat(new.0) => {
+                    Ok(None) if is_added && continuity::is_flat(new.0) => {
                         let message =
                             format!("map {name}: the counts of {of} do not fit and were left out");
                         begun.losses.push((direction, message));
@@ -125,27 +125,18 @@ impl Transfers {
                     Err(error) => begun.give_up(direction, name, &error),
                 }
             };
-            let (first, others) = origins
-                .split_first()
-                .map_or((None, &[][..]), |(first, rest)| (Some(first), rest));
-            if let Some(first) = first.filter(|_| *inherited == Inherited::Convert) {
-                begin(*first, false);
+            if let Some((first, others)) = origins.split_first() {
+                if *inherited == Inherited::Convert {
+                    begin(*first, false);
+                }
+                for other in others.iter().filter(|_| *inherited != Inherited::New) {
+                    begin(*other, true);
+                }
             }
-            for other in others.iter().filter(|_| *inherited != Inherited::New) {
-                begin(*other, true);
-            }
-            if is_left_behind(old, &plan, new.0, origins) {
-                let message = format!(
-                    "map {name} begins empty on each interface: the earlier counts can't be told apart by interfaces"
-                );
-                begun.losses.push((direction, message));
-            }
-            if first.is_none() && goes_on_elsewhere(old, direction, new.0) {
-                let message = format!(
-                    "map {name} begins empty: the other direction continues with the counts of both"
-                );
-                begun.losses.push((direction, message));
-            }
+            let gaps = continuity::gaps(old, &plan, new.0, origins);
+            begun
+                .losses
+                .extend(gaps.into_iter().map(|message| (direction, message)));
         }
         begun
     }
@@ -244,7 +235,7 @@ impl Transfer {
         if new.spec.frozen || convert(&RawTable::default(), &from, &to).is_none() {
             return Ok(None);
         }
-        forget_new_initials(&mut from, old, new);
+        continuity::forget_new_initials(&mut from, old, new);
         let fd = old_fds.of_twin(active).try_clone().map_err(failed)?;
         let access = [capabilities.access(from.kind); 2];
         let layout = Arc::new(from.clone());
@@ -279,18 +270,30 @@ impl Transfer {
             left,
             filled,
         };
+        transfer.copy(of, is_added, more_known)?;
+        Ok(Some(transfer))
+    }
+
+    /// Copies the present content of the old map, which belongs to the direction `of`, to a new map
+    /// that counts packets.
+    fn copy(
+        &mut self,
+        of: &'static str,
+        is_added: bool,
+        more_known: &MoreKnown<'_>,
+    ) -> Result<(), KernelError> {
         // Queues and stacks are not copied now: a popped value would be missing in the old map,
         // which packets still use.
-        let is_live = matches!(transfer.target, Target::Live(..));
-        if transfer.to.kind.family() == MapFamily::Fifo || !is_live {
-            return Ok(Some(transfer));
+        let is_live = matches!(self.target, Target::Live(..));
+        if self.to.kind.family() == MapFamily::Fifo || !is_live {
+            return Ok(());
         }
-        let rows = transfer.old.read(AfterRead::Keep)?;
-        let counted = transfer.converted(&rows);
-        let all = more_known(of, &transfer.name, &transfer.from, rows);
-        let all = transfer.converted(&all);
-        transfer.put(&counted, &all, is_added).map_err(failed)?;
-        Ok(Some(transfer))
+        let rows = self.old.read(AfterRead::Keep)?;
+        let counted = self.converted(&rows);
+        let all = more_known(of, &self.name, &self.from, rows);
+        let all = self.converted(&all);
+        self.put(&counted, &all, is_added)
+            .map_err(|source| KernelError::new("taking over", format!("map {}", self.name), source))
     }
 
     fn preview(&self) -> Result<Option<Remains>, KernelError> {
@@ -389,19 +392,6 @@ impl Transfer {
     }
 }
 
-/// Tells whether the entries of the map are values, not maps.
-fn is_flat(map: &MapPlan) -> bool {
-    MapKind::from_bpf_type(map.spec.map_type).is_some_and(|kind| !kind.is_nested())
-}
-
-/// Tells whether a map that both directions used continues in the other direction.
-fn goes_on_elsewhere(old: &[&ProbeMaps], direction: &str, new: &MapPlan) -> bool {
-    let was_common = |old: &&ProbeMaps| {
-        old.plan.direction() == direction && old.plan.map(&new.name).is_some_and(|map| map.common)
-    };
-    new.on_replace == OnReplace::Carry && old.iter().any(was_common)
-}
-
 /// Returns the first value of a new entry. The rows of a private map begin with zeros, because a
 /// reading adds them to the values of the map.
 fn blank(initial: &[u8], target: &Target, to: &TableLayout) -> Vec<u8> {
@@ -409,58 +399,6 @@ fn blank(initial: &[u8], target: &Target, to: &TableLayout) -> Vec<u8> {
         ([], _) | (_, Target::Window) => vec![0; to.value.size],
         (initial, Target::Live(..)) => initial.to_vec(),
     }
-}
-
-/// Tells whether the content of a replaced map is lost because no map of a single interface
-/// continues it: the map served all interfaces together, or an interface that the probe leaves.
-/// Returns true only for the direction of the first interface.
-fn is_left_behind(
-    old: &[&ProbeMaps],
-    plan: &DirectionPlan,
-    map: &MapPlan,
-    origins: &[usize],
-) -> bool {
-    let Some(own) = plan.own_interface.as_ref().filter(|own| own.index == 0) else {
-        return false;
-    };
-    let is_left = |(index, old): (usize, &&ProbeMaps)| {
-        let is_of = old.plan.direction() == plan.direction() && !origins.contains(&index);
-        let has_heir = old
-            .plan
-            .interface()
-            .is_some_and(|name| own.all.iter().any(|other| other == name));
-        is_of && !has_heir && old.plan.map(&map.name).is_some_and(|map| !map.spec.frozen)
-    };
-    map.on_replace == OnReplace::Carry && old.iter().enumerate().any(is_left)
-}
-
-/// Removes variables from `from` whose initial value differs in the new source: these begin with
-/// the new value.
-fn forget_new_initials(from: &mut TableLayout, old: &MapPlan, new: &MapPlan) {
-    let (Shape::Struct(before), Shape::Struct(now)) =
-        (&mut from.value.shape, &new.shape.value.shape)
-    else {
-        return;
-    };
-    // Initial values are in data sections only.
-    if old.spec.initial.is_empty() && new.spec.initial.is_empty() {
-        return;
-    }
-    let initial = |map: &MapPlan, bit_offset: usize, size: usize| -> Vec<u8> {
-        let start = bit_offset / 8;
-        map.spec
-            .initial
-            .get(start..start + size)
-            .map_or_else(|| vec![0; size], <[u8]>::to_vec)
-    };
-    before.retain(|old_variable| {
-        now.iter()
-            .find(|variable| variable.name == old_variable.name)
-            .is_some_and(|variable| {
-                initial(old, old_variable.bit_offset, old_variable.layout.size)
-                    == initial(new, variable.bit_offset, variable.layout.size)
-            })
-    });
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ fn device(payload: &[u8]) -> Option<Device> {
                             _ => return None,
                         };
                         Some((mode, u32_at(value, 0)?))
-                    }))
+                    }));
             }
             // The interface below is in another namespace, so its index means nothing in this one.
             libc::IFLA_LINK_NETNSID => elsewhere = true,

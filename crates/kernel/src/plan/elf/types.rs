@@ -238,17 +238,8 @@ pub fn sections_renamed(
     let mut offsets: HashMap<String, u32> = HashMap::new();
     for field in [8, 16, RELOCATIONS] {
         let start = tables.len() as u32;
-        let length = if field + 8 <= header {
-            word(ext, field + 4)? as usize
-        } else {
-            0
-        };
-        if length > 0 {
-            let begin = header
-                .checked_add(word(ext, field)? as usize)
-                .ok_or(ElfError::DamagedBtf)?;
-            let end = begin.checked_add(length).ok_or(ElfError::DamagedBtf)?;
-            let table = ext.get(begin..end).ok_or(ElfError::DamagedBtf)?;
+        let table = table(ext, header, field)?;
+        if !table.is_empty() {
             let record = word(table, 0)? as usize;
             tables.extend_from_slice(&table[..4]);
             let mut at = 4;
@@ -289,6 +280,24 @@ pub fn sections_renamed(
     }
     renamed.extend_from_slice(&tables);
     Ok(renamed)
+}
+
+/// Returns the table of `.BTF.ext` whose place and length are at `field` in the header; no bytes if
+/// the header has no such field.
+fn table(ext: &[u8], header: usize, field: usize) -> Result<&[u8], ElfError> {
+    let length = if field + 8 <= header {
+        word(ext, field + 4)? as usize
+    } else {
+        0
+    };
+    if length == 0 {
+        return Ok(&[]);
+    }
+    let begin = header
+        .checked_add(word(ext, field)? as usize)
+        .ok_or(ElfError::DamagedBtf)?;
+    let end = begin.checked_add(length).ok_or(ElfError::DamagedBtf)?;
+    ext.get(begin..end).ok_or(ElfError::DamagedBtf)
 }
 
 /// Returns the records of a section, of this many bytes each, without those of forgotten functions.

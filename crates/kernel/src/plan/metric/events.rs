@@ -18,6 +18,27 @@ pub fn plan(
     kind: EventKind,
     notes: &mut PlanFindings,
 ) -> MetricSource {
+    refuse_settings(request, kind, notes);
+    let Some(name) = &request.event_type else {
+        notes.warnings.push(format!(
+            "map {}: no type is given, its events are shown in hex",
+            request.map
+        ));
+        return MetricSource::Events(kind, None);
+    };
+    let layout = match defined.btf.named_type(name) {
+        None => Err(unknown(&defined.btf, name)),
+        Some(id) => defined
+            .btf
+            .layout(id)
+            .map_err(|error| format!("{name} can't be decoded: {error}")),
+    };
+    let layout = layout.map_err(|message| notes.findings.push(request.finding("type", message)));
+    MetricSource::Events(kind, layout.ok())
+}
+
+/// Adds a finding for each setting that has no meaning for events.
+fn refuse_settings(request: &MetricRequest, kind: EventKind, notes: &mut PlanFindings) {
     let map = format!("map {} is of type {}", request.map, kind.name());
     let stream = "its events are streamed, each once";
     let hidden = request.visibility == Visibility::Hidden;
@@ -57,22 +78,6 @@ pub fn plan(
                 .push(request.finding(field, format!("{map}: {stream}, {message}")));
         }
     }
-    let Some(name) = &request.event_type else {
-        notes.warnings.push(format!(
-            "map {}: no type is given, its events are shown in hex",
-            request.map
-        ));
-        return MetricSource::Events(kind, None);
-    };
-    let layout = match defined.btf.named_type(name) {
-        None => Err(unknown(&defined.btf, name)),
-        Some(id) => defined
-            .btf
-            .layout(id)
-            .map_err(|error| format!("{name} can't be decoded: {error}")),
-    };
-    let layout = layout.map_err(|message| notes.findings.push(request.finding("type", message)));
-    MetricSource::Events(kind, layout.ok())
 }
 
 fn unknown(btf: &Btf, name: &str) -> String {

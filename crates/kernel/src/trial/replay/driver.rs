@@ -144,37 +144,7 @@ fn one(kind: ProgramKind, control: BorrowedFd<'_>, slots: BorrowedFd<'_>) -> Vec
     };
     fail_if(&mut out, |off| asm::jump_gt_imm(8, LONGEST as i32, off));
     fail_if(&mut out, |off| asm::jump_lt_imm(8, 14, off));
-    match kind {
-        ProgramKind::Xdp => {
-            out.extend([
-                asm::mov(1, 6),
-                asm::call_helper(XDP_GET_BUFF_LEN),
-                asm::mov(2, 8),
-                asm::sub(2, 0),
-            ]);
-            out.extend([asm::mov_imm(0, 0), asm::jump_eq(2, 0, 2)]);
-            out.extend([asm::mov(1, 6), asm::call_helper(XDP_ADJUST_TAIL)]);
-        }
-        ProgramKind::Tc => {
-            out.extend([
-                asm::mov(1, 6),
-                asm::load_u32(2, 9, KIND as i16),
-                asm::call_helper(SKB_CHANGE_TYPE),
-            ]);
-            // Offset 0 of `struct __sk_buff` is the length.
-            out.extend([
-                asm::load_u32(0, 6, 0),
-                asm::mov(2, 8),
-                asm::sub(0, 2),
-                asm::jump_eq(0, 0, 3),
-            ]);
-            out.extend([
-                asm::mov(1, 6),
-                asm::mov_imm(3, 0),
-                asm::call_helper(SKB_CHANGE_TAIL),
-            ]);
-        }
-    }
+    out.extend(resize(kind));
     fail_if(&mut out, |off| asm::jump_ne(0, 0, off));
     out.extend([
         asm::load_u32(3, 9, OFFSET as i16),
@@ -205,4 +175,33 @@ fn one(kind: ProgramKind, control: BorrowedFd<'_>, slots: BorrowedFd<'_>) -> Vec
         out[at] = jump((end - at - 1) as i16);
     }
     out
+}
+
+/// Returns the instructions that make the frame as long as the packet. R0 is 0 after success.
+fn resize(kind: ProgramKind) -> Vec<bpf_insn> {
+    match kind {
+        ProgramKind::Xdp => vec![
+            asm::mov(1, 6),
+            asm::call_helper(XDP_GET_BUFF_LEN),
+            asm::mov(2, 8),
+            asm::sub(2, 0),
+            asm::mov_imm(0, 0),
+            asm::jump_eq(2, 0, 2),
+            asm::mov(1, 6),
+            asm::call_helper(XDP_ADJUST_TAIL),
+        ],
+        ProgramKind::Tc => vec![
+            asm::mov(1, 6),
+            asm::load_u32(2, 9, KIND as i16),
+            asm::call_helper(SKB_CHANGE_TYPE),
+            // Offset 0 of `struct __sk_buff` is the length.
+            asm::load_u32(0, 6, 0),
+            asm::mov(2, 8),
+            asm::sub(0, 2),
+            asm::jump_eq(0, 0, 3),
+            asm::mov(1, 6),
+            asm::mov_imm(3, 0),
+            asm::call_helper(SKB_CHANGE_TAIL),
+        ],
+    }
 }

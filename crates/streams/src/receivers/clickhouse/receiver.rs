@@ -188,7 +188,7 @@ async fn add_entries(
     for placed in &fresh {
         let mut rows = EntryRows::new(table, &placed.window.name);
         entries_of(placed.window, &table.metric, |entry| {
-            rows.add(entry, &mut out)
+            rows.add(entry, &mut out);
         })?;
     }
     insert(

@@ -173,73 +173,60 @@ impl Element {
 }
 
 impl Own {
-    const fn facts(self) -> (&'static str, ElementType, u16, &'static str) {
+    /// Returns the name, the type and the description. No such element has a unit.
+    const fn facts(self) -> (&'static str, ElementType, &'static str) {
         use ElementType::{Nanoseconds, Text, Unsigned32, Unsigned64};
         match self {
-            Self::Node => ("node", Text, 0, "Name of the node"),
-            Self::Probe => ("probe", Text, 0, "Name of the probe"),
+            Self::Node => ("node", Text, "Name of the node"),
+            Self::Probe => ("probe", Text, "Name of the probe"),
             Self::Instance => (
                 "instance",
                 Text,
-                0,
                 "Life of the probe, from its creation to its removal",
             ),
             Self::WindowSequence => (
                 "windowSequence",
                 Unsigned64,
-                0,
                 "Number of the window, or of the first of a gap",
             ),
-            Self::WindowStart => ("windowStart", Nanoseconds, 0, "Start of the window"),
-            Self::WindowEnd => ("windowEnd", Nanoseconds, 0, "End of the window"),
-            Self::Metric => ("metric", Text, 0, "Name of the metric that has the entry"),
-            Self::Cpu => ("cpu", Unsigned32, 0, "CPU whose value this is"),
+            Self::WindowStart => ("windowStart", Nanoseconds, "Start of the window"),
+            Self::WindowEnd => ("windowEnd", Nanoseconds, "End of the window"),
+            Self::Metric => ("metric", Text, "Name of the metric that has the entry"),
+            Self::Cpu => ("cpu", Unsigned32, "CPU whose value this is"),
             Self::Rest => (
                 "rest",
                 Text,
-                0,
                 "The entry in JSON; another field can't hold its part of it",
             ),
             Self::WindowRecords => (
                 "windowRecords",
                 Unsigned64,
-                0,
                 "Records of entries that the window has",
             ),
             Self::WindowsLost => (
                 "windowsLost",
                 Unsigned64,
-                0,
                 "Windows before this one that could not be read",
             ),
             Self::FieldsOmitted => (
                 "fieldsOmitted",
                 Unsigned64,
-                0,
                 "Fields of the window too long for a message",
             ),
-            Self::GapLast => (
-                "gapLast",
-                Unsigned64,
-                0,
-                "Number of the last window of a gap",
-            ),
+            Self::GapLast => ("gapLast", Unsigned64, "Number of the last window of a gap"),
             Self::GapWindows => (
                 "gapWindows",
                 Unsigned64,
-                0,
                 "Windows in a gap: removed before they were sent",
             ),
             Self::Interfaces => (
                 "interfaces",
                 Text,
-                0,
                 "Interfaces that the probe watches, in JSON",
             ),
             Self::Approximate => (
                 "approximate",
                 Text,
-                0,
                 "Why numbers are not exact; empty if they are",
             ),
         }
@@ -258,7 +245,7 @@ impl ElementRegistry {
 
     /// Returns one of the elements that every window has.
     pub fn own(&mut self, own: Own) -> Element {
-        let (name, kind, unit, description) = own.facts();
+        let (name, kind, description) = own.facts();
         let element = Element {
             enterprise: Some(self.enterprise),
             number: own as u16,
@@ -276,7 +263,7 @@ impl ElementRegistry {
                 element,
                 name: name.to_owned(),
                 semantics,
-                unit,
+                unit: unit(None),
                 description: description.to_owned(),
             });
         }

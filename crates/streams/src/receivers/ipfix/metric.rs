@@ -106,13 +106,11 @@ impl MetricTemplates {
             .iter()
             .any(|field: &RecordField| field.element.enterprise.is_none());
         if metric.per_cpu {
-            let (source, content) = (FieldSource::Cpu, FieldContent::Unsigned { bits: 32 });
-            let element = planner.registry.own(Own::Cpu);
             fields.push(RecordField {
-                source,
+                source: FieldSource::Cpu,
                 path: Vec::new(),
-                content,
-                element,
+                content: FieldContent::Unsigned { bits: 32 },
+                element: planner.registry.own(Own::Cpu),
                 version_6: None,
             });
         }

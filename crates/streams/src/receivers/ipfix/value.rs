@@ -1,7 +1,7 @@
 //! Values of documents, encoded as the octets of records. Numbers are exact: a value that does not
 //! fit is reported, and never rounded.
 
-use std::net::IpAddr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -98,20 +98,14 @@ fn put_value(
         ElementType::Nanoseconds => {
             nanoseconds(value).map(|time| out.extend(ntp(time).to_be_bytes()))
         }
-        ElementType::Ipv4 => match value.as_str()?.parse().ok()? {
-            IpAddr::V4(address) => {
-                out.extend(address.octets());
-                Some(())
-            }
-            IpAddr::V6(_) => None,
-        },
-        ElementType::Ipv6 => match value.as_str()?.parse().ok()? {
-            IpAddr::V6(address) => {
-                out.extend(address.octets());
-                Some(())
-            }
-            IpAddr::V4(_) => None,
-        },
+        ElementType::Ipv4 => {
+            let address = value.as_str()?.parse::<Ipv4Addr>().ok();
+            address.map(|address| out.extend(address.octets()))
+        }
+        ElementType::Ipv6 => {
+            let address = value.as_str()?.parse::<Ipv6Addr>().ok();
+            address.map(|address| out.extend(address.octets()))
+        }
         ElementType::Octets(length) => octets(out, length, value.as_str()?),
         ElementType::Text => text(out, value),
     }

@@ -110,7 +110,7 @@ impl WindowEncoder {
             entries_of(window, metric, |entry| {
                 match plan.add(&mut self.session, &head, entry) {
                     Ok((added, left_out)) => {
-                        (records, omitted) = (records + added, omitted + left_out)
+                        (records, omitted) = (records + added, omitted + left_out);
                     }
                     Err(error) => failure = Some(error),
                 }

@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::KafkaError;
-use rdkafka::message::Message as _;
+use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::client::{Told, settings};
@@ -56,14 +57,7 @@ pub fn read(
             "{what}: a transaction of another producer does not end"
         ))
     };
-    let mut config = settings(options)?;
-    // The client requires the name of a group, although this consumer joins no group.
-    config
-        .set("group.id", format!("twinprobe-{}", part(stream)))
-        .set("enable.auto.commit", "false")
-        .set("enable.partition.eof", "true")
-        .set("isolation.level", "read_committed");
-    let consumer: BaseConsumer<Told> = config
+    let consumer: BaseConsumer<Told> = consumer_settings(options, stream)?
         .create_with_context(told.clone())
         .map_err(|error| failed(&error))?;
     // Open transactions of other nodes hide the messages after their beginning.
@@ -91,17 +85,8 @@ pub fn read(
     loop {
         match consumer.poll(SLICE) {
             Some(Ok(message)) => {
-                let text = |bytes: Option<&[u8]>| {
-                    bytes
-                        .and_then(|bytes| std::str::from_utf8(bytes).ok())
-                        .map(str::to_owned)
-                };
-                let seq = text(message.payload()).and_then(|seq| seq.parse().ok());
-                if let (Some(key), Some(seq)) = (text(message.key()), seq)
-                    && key.starts_with(&start)
-                {
-                    cursors.insert(key, seq);
-                }
+                let cursor = cursor_in(&message);
+                cursors.extend(cursor.filter(|(key, _)| key.starts_with(&start)));
             }
             Some(Err(KafkaError::PartitionEOF(_))) => {
                 tracing::debug!(topic, cursors = cursors.len(), took = ?begun.elapsed(), "the cursors are read");
@@ -112,4 +97,23 @@ pub fn read(
             None => {}
         }
     }
+}
+
+/// Returns the settings of the consumer of a stream's cursors.
+fn consumer_settings(options: &KafkaOptions, stream: &str) -> Result<ClientConfig, SendError> {
+    let mut config = settings(options)?;
+    // The client requires the name of a group, although this consumer joins no group.
+    config
+        .set("group.id", format!("twinprobe-{}", part(stream)))
+        .set("enable.auto.commit", "false")
+        .set("enable.partition.eof", "true")
+        .set("isolation.level", "read_committed");
+    Ok(config)
+}
+
+/// Returns the key and the window of a cursor's message; `None` if the message is no cursor.
+fn cursor_in(message: &BorrowedMessage<'_>) -> Option<(String, u64)> {
+    let key = std::str::from_utf8(message.key()?).ok()?;
+    let seq = std::str::from_utf8(message.payload()?).ok()?;
+    Some((key.to_owned(), seq.parse().ok()?))
 }

@@ -216,7 +216,7 @@ pub fn add(metric: &mut Metric, value: &PointValue) {
             gauge.data_points.push(point.clone());
         }
         (Some(metric::Data::Sum(sum)), PointValue::Number(point)) => {
-            sum.data_points.push(point.clone())
+            sum.data_points.push(point.clone());
         }
         (Some(metric::Data::Histogram(histogram)), PointValue::Histogram(point)) => {
             histogram.data_points.push(point.clone());

@@ -114,7 +114,7 @@ pub fn metric(probe: &str, metric: &MetricShape) -> PgMetric {
         found.push(PgColumn {
             name: names.take(name),
             kind,
-        })
+        });
     };
     for part in &parts {
         add(&part.name, kind(part.kind));

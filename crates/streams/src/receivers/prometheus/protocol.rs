@@ -144,7 +144,7 @@ fn first<'a>(points: impl Iterator<Item = &'a RemotePoint>) -> WriteRequest {
             }
             RemotePoint::Family(metadata) if request.metadata.contains(metadata) => {}
             RemotePoint::Family(metadata) => {
-                request.metadata.push(WrittenMetadata::clone(metadata))
+                request.metadata.push(WrittenMetadata::clone(metadata));
             }
         }
     }

@@ -228,7 +228,7 @@ fn damaged_windows_and_sums_count_and_what_is_damaged_goes_first() {
         windows.set_limits(RetentionLimits {
             bytes,
             ..RetentionLimits::default()
-        })
+        });
     };
     limit(4 * size);
     assert_eq!(kept(&windows), 4);

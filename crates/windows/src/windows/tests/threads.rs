@@ -37,7 +37,7 @@ fn a_reader_gets_all_of_a_window_or_hears_that_it_has_gone() {
                     for window in [listed, windows.newest()].into_iter().flatten() {
                         match window.open() {
                             Ok(read) => {
-                                assert_eq!(read.chunk(0, 0).unwrap(), Some(rows(window.seq(), 20)))
+                                assert_eq!(read.chunk(0, 0).unwrap(), Some(rows(window.seq(), 20)));
                             }
                             Err(error) => assert!(matches!(error, WindowError::Gone), "{error}"),
                         }

@@ -1,7 +1,8 @@
-use twinprobe_api::Problem;
+use twinprobe_api::{MapReport, Problem};
 use twinprobe_ebpf_common::finding::Stage;
 
 use super::*;
+use crate::commands::trial::propose::names::UNNAMED;
 
 fn report(map: &str, kind: &'static str, adds: bool, deletes: bool) -> MapReport {
     MapReport {

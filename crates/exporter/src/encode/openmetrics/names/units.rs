@@ -111,7 +111,7 @@ impl Scale {
                 integer(out, bits.cast_signed().saturating_mul(1 << power));
             }
             (Self::Binary(power), LeafKind::Number { .. }) => {
-                integer(out, bits.saturating_mul(1 << power))
+                integer(out, bits.saturating_mul(1 << power));
             }
             (_, LeafKind::Bool) => number(out, kind, size, bits),
         }

@@ -130,7 +130,7 @@ impl HiddenRows {
             each_number(series, of, value, &mut |number| {
                 match numbers.get_mut(at) {
                     Some(total) if !is_first => {
-                        *total = of.join.join(of.leaf.kind, WIDTH, *total, number)
+                        *total = of.join.join(of.leaf.kind, WIDTH, *total, number);
                     }
                     _ => numbers.push(number),
                 }
@@ -177,7 +177,7 @@ fn each_number(
 ) {
     for slot in series.slots_of(value) {
         each_item(&of.arrays, 0, &mut Vec::new(), &mut |_, base| {
-            visit(of.leaf.load(slot, base))
+            visit(of.leaf.load(slot, base));
         });
     }
 }

@@ -306,10 +306,8 @@ fn the_copy_of_what_was_popped_does_not_fault() {
         // SAFETY: zero is a value of every field.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
         // SAFETY: a structure that lives through the call.
-        assert_eq!(
-            unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) },
-            0
-        );
+        let read = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+        assert_eq!(read, 0);
         usage.ru_minflt + usage.ru_majflt
     };
     let pins = PinsDirectory::new("faults");

@@ -87,11 +87,11 @@ fn read_by_each_strategy(count: u32, rounds: usize) {
                 let mut times: Vec<[Duration; 2]> = Vec::new();
                 for _ in 0..rounds {
                     let fill = |n| {
-                        sys_map::map_update(table.fd(), &key(kind, key_size, n), &value).unwrap()
+                        sys_map::map_update(table.fd(), &key(kind, key_size, n), &value).unwrap();
                     };
                     (0..count).for_each(fill);
                     times.push(timed(|| {
-                        assert_eq!(read(), count as usize, "{kind:?} {:?}", access.strategy)
+                        assert_eq!(read(), count as usize, "{kind:?} {:?}", access.strategy);
                     }));
                 }
                 times.sort_unstable_by_key(|[_, cpu]| *cpu);
