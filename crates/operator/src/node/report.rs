@@ -6,7 +6,7 @@ use kube::Resource as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::Request;
 use serde_json::{Value, json};
-use twinprobe_api::{NodeReport, NodeState};
+use twinprobe_api::{NodeReport, NodeState, RevisionKind};
 
 use crate::node::agent::{NodeAgent, SOON};
 use crate::node::due::{REST, is_due};
@@ -31,10 +31,14 @@ impl NodeAgent {
             // Only reports about judged windows contain the number of failed insertions.
             report.failed_inserts = report.failed_inserts.max(last.failed_inserts);
         }
+        let held = self.held.get(name);
+        let is_rule = held.is_some_and(|held| held.kind() == RevisionKind::Rule);
         let jitter = self.options.longest_jitter();
         let pending = self.pending.entry(name.to_owned()).or_default();
         if !is_due(&report, last.as_ref(), windows, pending) {
-            return Ok(Some(if is_settled { pending.rest() } else { SOON }));
+            // A rule may fire at any time.
+            let rest = if is_rule { REST } else { pending.rest() };
+            return Ok(Some(if is_settled { rest } else { SOON }));
         }
         if let Some(wait) = pending.wait_to_report(jitter) {
             return Ok(Some(wait));
