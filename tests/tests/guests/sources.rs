@@ -106,6 +106,7 @@ fn sources_of_projects_run_as_they_are() -> Result<()> {
     deploy("later-headers", &[".bss:packets"])?;
     deploy("hashes", &[".bss:of_bytes", ".bss:of_words", ".bss:states"])?;
     deploy("integers", &[".bss:bytes", ".bss:largest"])?;
+    deploy("library", &[".bss:packets", ".bss:largest"])?;
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
     let read = |probe: &str, name: &str| {
         variable(&daemon.json(&format!("/v1/probes/{probe}/metrics")), name)
@@ -113,6 +114,10 @@ fn sources_of_projects_run_as_they_are() -> Result<()> {
     assert_eq!(
         (read("integers", "bytes")?, read("integers", "largest")?),
         (600, 0xffff)
+    );
+    assert_eq!(
+        (read("library", "packets")?, read("library", "largest")?),
+        (10, 0x7fff_ffff)
     );
     assert_eq!(
         (
